@@ -47,9 +47,10 @@ type Destination struct {
 	// visible ASCII are percent-encoded.
 	StandardSecrets []signature.Secret
 	TLS             *TLS // for the connections to this destination; nil means Config.TLSClientConfig
-	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client, for a
-	// receiver whose answers that refuses as malformed (ReasonProtocol). A request then costs two to
-	// four times as much CPU, and about 60 allocations. All limits and the address guard still apply.
+	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client. Both
+	// take answers in the same way, so this helps only if the own client has a fault. A request then
+	// costs two to four times as much CPU, and about 60 allocations. All limits and the address guard
+	// still apply.
 	// HTTP/2, proxies and internationalised host names use net/http anyway.
 	NetHTTP bool
 	Timeout time.Duration // bounds an attempt, at most Config.Timeout; zero means Config.Timeout

@@ -11,18 +11,24 @@ import (
 	"time"
 )
 
-// A receiver may answer in a form that the forwarder's own client refuses, such as a folded header.
-// A destination can then set NetHTTP. Timeouts, redirects and the address guard work as without it.
-func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
+// If the header or the framing of an answer is wrong, the status decides, with both clients: the
+// receiver has had the event. The attempt says what was wrong. With NetHTTP, timeouts, redirects and
+// the address guard work as without it.
+func TestStatusOfAFlawedAnswerDecides(t *testing.T) {
+	const flawed200 = "HTTP/1.1 200 OK\r\nContent-Length: 0, 0\r\n\r\n"
+	const flawed404 = "HTTP/1.1 404 No\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"
 	for _, tt := range []struct {
 		name    string
 		netHTTP bool
 		guarded bool
 		answer  string
 		reason  Reason // "" if the event is delivered
+		flaw    string
 	}{
-		{name: "own client", answer: "HTTP/1.1 200 OK\r\nRetry-After:\r\n 7\r\nContent-Length: 0\r\n\r\n", reason: ReasonProtocol},
-		{name: "net/http", netHTTP: true, answer: "HTTP/1.1 200 OK\r\nRetry-After:\r\n 7\r\nContent-Length: 0\r\n\r\n"},
+		{name: "own client", answer: flawed200, flaw: "malformed answer: its length is not one number"},
+		{name: "own client, 404", answer: flawed404, reason: ReasonRefused, flaw: "malformed answer: unknown transfer coding"},
+		{name: "net/http", netHTTP: true, answer: flawed200, flaw: "malformed answer: its length is not one number"},
+		{name: "net/http, 404", netHTTP: true, answer: flawed404, reason: ReasonRefused, flaw: "malformed answer: unknown transfer coding"},
 		{name: "no answer", netHTTP: true, reason: ReasonTimeout},
 		{name: "redirect", netHTTP: true, answer: "HTTP/1.1 307 Go\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", reason: ReasonRedirect},
 		{name: "address guard", netHTTP: true, guarded: true, reason: ReasonAddress},
@@ -55,6 +61,9 @@ func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 			res := s.send(t.Context(), &Delivery{ID: "m1", Body: []byte("{}")}, to.endpoints[0])
 			if res.attempt.Reason != tt.reason || res.attempt.Took > config.Timeout {
 				t.Errorf("%s: send = %+v, want the reason %q", tt.name, res.attempt, tt.reason)
+			}
+			if tt.flaw != "" && res.attempt.Error != tt.flaw {
+				t.Errorf("%s: the attempt has the error %q, want %q", tt.name, res.attempt.Error, tt.flaw)
 			}
 			synctest.Wait()
 			want := 1

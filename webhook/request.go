@@ -103,6 +103,9 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, d *Delivery, e *e
 	}
 	out, reason := statusOutcome(a.Status)
 	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason}}
+	if a.Flaw != "" {
+		res.attempt.Error = a.Flaw.Error()
+	}
 	if out != OutcomeDelivered || s.keepAll {
 		res.attempt.Answer = s.clean(string(a.Kept))
 	}

@@ -19,8 +19,8 @@ type Attempt struct {
 	Endpoint string // the URL without user, query and fragment
 	Status   int    // the HTTP status, 0 if there was none
 	Reason   Reason // why it failed, "" if it succeeded
-	// Error is the error of a request without an answer, Answer the beginning of the response body,
-	// each of at most 256 bytes.
+	// Error is the error of a request without an answer, or says what is wrong with the form of the
+	// answer, Answer the beginning of the response body, each of at most 256 bytes.
 	Error, Answer string
 }
 

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"strconv"
@@ -28,23 +29,22 @@ type answerHead struct {
 	keepAlive  bool // Connection: keep-alive
 	doubtful   bool // the header says in more than one way where the answer ends, so readers may disagree
 	retryAfter string
+	flaw       ProtocolError // the first one of the header
 }
 
 // answer reads the final answer, and appends the beginning of the body to kept. keep reports
-// whether the connection can be used again, because nothing follows the answer. answer accepts the
-// same answers as net/http, with one exception: it refuses some answers that two HTTP readers could
-// see as ending at different places; see Target.NetHTTP.
+// whether the connection can be used again, because nothing follows the answer.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
-	var h answerHead
-	// Skip interim answers, which come first. in.budget bounds their number. A 101 is the final
-	// answer: after it the connection no longer speaks HTTP.
-	for h.status < 200 && h.status != http.StatusSwitchingProtocols {
-		if h, err = in.head(); err != nil {
-			return a, false, err
-		}
+	h, err := in.finalHead()
+	if err != nil {
+		return a, false, err
 	}
-	ended := true
 	closing := h.close || h.minor == 0 && !h.keepAlive
+	if h.flaw != "" {
+		return Answer{Status: h.status, RetryAfter: h.retryAfter, Flaw: h.flaw, closing: closing}, false, nil
+	}
+	in.budget = MaxHeader // of lines of the body
+	ended := true
 	keep = !closing && !h.doubtful
 	switch {
 	case h.status == http.StatusSwitchingProtocols:
@@ -67,14 +67,24 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	if err != nil {
+	flaw, wrong := err.(ProtocolError)
+	if err != nil && !wrong {
 		return a, false, err
 	}
-	a = Answer{Status: h.status, RetryAfter: h.retryAfter, Kept: kept, closing: closing}
-	return a, keep && ended && in.buf.Buffered() == 0, nil
+	a = Answer{Status: h.status, RetryAfter: h.retryAfter, Kept: kept, Flaw: flaw, closing: closing}
+	return a, keep && ended && !wrong && in.buf.Buffered() == 0, nil
 }
 
-// head reads a status line and a header.
+// finalHead reads the head of the final answer. It skips interim answers, which come first. in.budget
+// bounds their number. A 101 is the final answer: after it the connection no longer speaks HTTP.
+func (in *reader) finalHead() (h answerHead, err error) {
+	for err == nil && h.status < 200 && h.status != http.StatusSwitchingProtocols {
+		h, err = in.head()
+	}
+	return h, err
+}
+
+// head reads a status line and a whole header. A flaw of the header is no error.
 func (in *reader) head() (h answerHead, err error) {
 	h.length = -1
 	if _, err := in.buf.Peek(1); err != nil {
@@ -90,32 +100,31 @@ func (in *reader) head() (h answerHead, err error) {
 	if err := h.statusLine(trimEnd(line)); err != nil {
 		return h, err
 	}
-	used := ""
-	for n := 0; ; n++ {
-		if line, err = in.line(); err != nil {
+	for {
+		if line, err = in.field(); err != nil {
 			return h, err
 		}
-		if line = trimEnd(line); len(line) == 0 {
+		if len(line) == 0 {
 			return h, nil
 		}
-		if line[0] == ' ' || line[0] == '\t' {
-			// A folded line continues a field, which must be one that this package does not use.
-			if n == 0 || used != "" || !isValue(line) {
-				return h, errField
-			}
-			continue
+		flaw := errLong // of all fields beyond MaxHeader
+		if in.budget >= maxSkipped-MaxHeader {
+			flaw = in.use(&h, line)
 		}
-		var name, value []byte
-		if used, name, value, err = field(line); err != nil {
-			return h, err
-		}
-		if err := h.set(used, value); err != nil {
-			return h, err
-		}
-		if in.notes != nil {
-			in.notes.Header.Add(string(name), string(value))
-		}
+		h.flaw = cmp.Or(h.flaw, flaw)
 	}
+}
+
+// use takes from a header field what this package uses, and returns the flaw of the field, if any.
+func (in *reader) use(h *answerHead, line []byte) ProtocolError {
+	used, name, value, flaw := field(line)
+	if flaw != "" {
+		return flaw
+	}
+	if in.notes != nil {
+		in.notes.Header.Add(string(name), string(value))
+	}
+	return h.set(used, value)
 }
 
 // statusLine parses a status line, such as "HTTP/1.1 200 OK" or "HTTP/1.1 200".
@@ -147,10 +156,10 @@ var usedFields = [...]string{"connection", "retry-after", "content-length", "tra
 // field splits a header line into its name and value. used is the name in lower case if usedFields
 // has that, and otherwise empty. field allows spaces in the name, because some receivers send them
 // (go.dev/issue/34540).
-func field(line []byte) (used string, name, value []byte, err error) {
+func field(line []byte) (used string, name, value []byte, flaw ProtocolError) {
 	name, value, ok := bytes.Cut(line, []byte{':'})
 	value = trim(value)
-	if !ok || len(name) == 0 || !isValue(value) {
+	if !ok || len(name) == 0 || line[0] == ' ' || !isValue(value) {
 		return "", nil, nil, errField
 	}
 	for _, c := range name {
@@ -167,10 +176,10 @@ func field(line []byte) (used string, name, value []byte, err error) {
 	if used != "" && len(bare) < len(name) {
 		return "", nil, nil, errField // only some readers take the line for that field
 	}
-	return used, name, value, nil
+	return used, name, value, ""
 }
 
-func (h *answerHead) set(field string, value []byte) error {
+func (h *answerHead) set(field string, value []byte) ProtocolError {
 	switch field {
 	case "content-length":
 		u, err := strconv.ParseUint(string(value), 10, 63)
@@ -186,7 +195,7 @@ func (h *answerHead) set(field string, value []byte) error {
 		switch {
 		case h.minor == 0:
 			h.doubtful = true // HTTP/1.0 has no transfer codings (RFC 9112, section 6.1)
-			return nil
+			return ""
 		case h.chunked || !equalFold(value, "chunked"):
 			return errCoding
 		}
@@ -205,7 +214,7 @@ func (h *answerHead) set(field string, value []byte) error {
 			h.retryAfter = string(value)
 		}
 	}
-	return nil
+	return ""
 }
 
 // chunks reads a chunked body and its trailer. ended is false if the body has more than MaxBody
@@ -262,8 +271,8 @@ func (in *reader) trailer() error {
 		if len(line) == 0 {
 			return nil
 		}
-		if _, _, _, err := field(line); err != nil {
-			return err
+		if _, _, _, flaw := field(line); flaw != "" {
+			return flaw
 		}
 	}
 }

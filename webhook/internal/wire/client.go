@@ -15,15 +15,18 @@ import (
 
 // The bounds of an answer, in bytes.
 const (
-	MaxHeader = 64 << 10 // of header and trailer, including interim answers
+	MaxHeader = 64 << 10 // of a header that are kept, and of the lines of a chunked body
 	MaxBody   = 64 << 10 // of a body that are read; the rest of a longer body is not read
 	MaxKept   = 256      // of a body that are returned in Answer.Kept
+
+	maxSkipped = 256 << 10 // of a header that are read, including interim answers
 )
 
 // ErrTimeout is returned if there is no complete answer at the deadline of the request.
 var ErrTimeout = errors.New("no complete answer in time")
 
-// A ProtocolError is returned for an answer that is not HTTP, or that exceeds a bound.
+// A ProtocolError is returned for an answer that is not HTTP, or that exceeds a bound. If a status
+// line and a whole header have come, it is not returned, but Answer.Flaw says it.
 type ProtocolError string
 
 func (e ProtocolError) Error() string { return "malformed answer: " + string(e) }
@@ -80,6 +83,10 @@ type Answer struct {
 	RetryAfter string
 	// Kept is the beginning of the body, up to MaxKept bytes, valid until the Buffer is used again.
 	Kept []byte
+	// Flaw says what is wrong with the header, or with the framing of the body, if anything is. The
+	// status counts nevertheless, because the receiver has had the request. The Client does not read
+	// the rest of the answer, and closes the connection.
+	Flaw ProtocolError
 
 	closing bool // the receiver closes the connection after this answer
 }

@@ -22,6 +22,7 @@ type conn struct {
 	// use by several requests.
 	shared *http.ClientConn // nil for a connection of this package
 	key    key              // of the Targets that it serves
+	filter *filter          // below shared; nil with HTTP/2, and with TLS through a proxy
 
 	// Client.mu guards these, and kept if net/http has the connection.
 	users        int       // requests in progress on shared

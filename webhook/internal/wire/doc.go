@@ -8,9 +8,10 @@
 // # Connections
 //
 // The connection that was released last is used first. Idle connections are closed after 90
-// seconds, or when more than Config.MaxIdle are idle. An answer may have at most 64 KB of header,
-// and at most 64 KB of its body are read. If there is any doubt where the answer ends, the
-// connection is closed.
+// seconds, or when more than Config.MaxIdle are idle. Once a status line and a whole header have
+// come, the status decides, even if the header or the framing of the body is wrong: the receiver has
+// had the request. Up to 256 KB of header are read, 64 KB of it are used, and at most 64 KB of the
+// body are read. If there is any doubt where the answer ends, the connection is closed.
 //
 // # Special paths
 //
@@ -33,5 +34,7 @@
 //     handshake, for proxies, and for targets with NetHTTP. So this package needs no code of its own
 //     for any of these. A connection that turns out to speak HTTP/2 is handed over to net/http:
 //     otherwise a delivery would take two TLS handshakes. The Client keeps the connections of
-//     net/http itself, because http.Transport repeats a request for each GOAWAY, without bound.
+//     net/http itself, because http.Transport repeats a request for each GOAWAY, without bound. Below
+//     HTTP/1.1 of net/http a filter reads the heads of answers as this package does. It does not see
+//     them behind TLS through a proxy: there net/http refuses flawed ones.
 package wire

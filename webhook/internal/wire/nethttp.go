@@ -36,27 +36,35 @@ func (c *Client) byNetHTTP(h *host, t *Target) bool {
 }
 
 // httpTransport returns an http.Transport for one connection of net/http to h. It gets no request: it
-// would repeat without bound one that is answered by GOAWAY. opened is called with the connection
-// below TLS.
-func (c *Client) httpTransport(h *host, opened func(net.Conn)) *http.Transport {
+// would repeat without bound one that is answered by GOAWAY. opened is called with the connection,
+// unless that speaks HTTP/2.
+func (c *Client) httpTransport(h *host, opened func(*filter)) *http.Transport {
+	filtered := func(nc net.Conn, err error) (net.Conn, error) {
+		if err != nil {
+			return nil, err
+		}
+		f := newFilter(nc)
+		opened(f)
+		return f, nil
+	}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			nc, err := connect(ctx, c.config.Dial, addr, nil)
-			if err == nil {
-				opened(nc)
-			}
-			return nc, err
+			return filtered(connect(ctx, c.config.Dial, addr, nil))
 		},
 		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			if tc, ok := ctx.Value(handoverKey{}).(*tls.Conn); ok {
 				return tc, nil
 			}
-			return connect(ctx, c.config.Dial, addr, h.tls)
+			nc, err := connect(ctx, c.config.Dial, addr, h.tls)
+			if err == nil && nc.(*tls.Conn).ConnectionState().NegotiatedProtocol == "h2" {
+				return nc, nil
+			}
+			return filtered(nc, err)
 		},
 		TLSClientConfig:        h.tls.Clone(), // for connections through a proxy
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
-		MaxResponseHeaderBytes: MaxHeader,
+		MaxResponseHeaderBytes: maxSkipped,
 		// Many requests share one HTTP/2 connection, so a dead one must be detected.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: c.config.Timeout, PingTimeout: c.config.Timeout, WriteByteTimeout: c.config.Timeout},
 	}
@@ -93,7 +101,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 			return Answer{}, cmp.Or(context.Cause(ctx), err)
 		}
 		var got atomic.Bool // a byte of the answer
-		a, err := c.roundTrip(ctx, h, t, s.shared, lines, body, b, &got)
+		a, err := c.roundTrip(ctx, h, t, s, lines, body, b, &got)
 		ended := s.shared.Err() != nil || s.shared.Available() == 0
 		kept := c.unshare(h, s, deadline, err == nil)
 		if err == nil {
@@ -168,8 +176,11 @@ func (c *Client) share(ctx context.Context, h *host, t *Target, cn *conn) (*conn
 		ctx = context.WithValue(ctx, handoverKey{}, cn.nc)
 	}
 	// net/http sets deadlines while it talks to a proxy, which not all connections have.
+	var f *filter
 	stop := func() bool { return true }
-	opened := func(nc net.Conn) { stop = context.AfterFunc(ctx, func() { nc.Close() }) }
+	opened := func(opened *filter) {
+		f, stop = opened, context.AfterFunc(ctx, func() { opened.Close() })
+	}
 	shared, err := c.httpTransport(h, opened).NewClientConn(ctx, scheme, t.key.addr)
 	if !stop() && err == nil {
 		shared.Close()
@@ -188,6 +199,9 @@ func (c *Client) share(ctx context.Context, h *host, t *Target, cn *conn) (*conn
 		return nil, err
 	}
 	s := &conn{client: c, shared: shared, key: t.key, users: 1, host: h}
+	if c.config.Proxy == nil || !t.key.secure { // else TLS is above the filter
+		s.filter = f
+	}
 	h.shared = append(h.shared, s)
 	return s, nil
 }
@@ -216,11 +230,11 @@ func (c *Client) unshare(h *host, s *conn, deadline time.Time, answered bool) (k
 }
 
 // roundTrip makes one request on a connection of net/http. It sets got once a byte of the answer has come.
-func (c *Client) roundTrip(ctx context.Context, h *host, t *Target, s *http.ClientConn, lines, body []byte, b *Buffer, got *atomic.Bool) (Answer, error) {
+func (c *Client) roundTrip(ctx context.Context, h *host, t *Target, s *conn, lines, body []byte, b *Buffer, got *atomic.Bool) (Answer, error) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: func() { got.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "/", bytes.NewReader(body))
 	if err != nil {
-		s.Release()
+		s.shared.Release()
 		return Answer{}, err
 	}
 	req.URL, req.Host, req.Header = t.url, t.host, t.header.Clone()
@@ -228,8 +242,20 @@ func (c *Client) roundTrip(ctx context.Context, h *host, t *Target, s *http.Clie
 		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
 		req.Header[name] = []string{value}
 	}
-	resp, err := s.RoundTrip(req)
+	f := s.filter
+	if f != nil {
+		f.armed.Store(true)
+	}
+	resp, err := s.shared.RoundTrip(req)
 	if err != nil {
+		if f != nil {
+			if !f.armed.Load() {
+				got.Store(true) // a part of the head, of which net/http knows nothing
+			}
+			if failure := f.failure.Load(); failure != nil {
+				err = *failure
+			}
+		}
 		return Answer{}, err
 	}
 	defer resp.Body.Close()
@@ -244,12 +270,91 @@ func (c *Client) roundTrip(ctx context.Context, h *host, t *Target, s *http.Clie
 		return Answer{}, ProxyError(resp.StatusCode)
 	}
 	a := Answer{Status: resp.StatusCode, RetryAfter: resp.Header.Get("Retry-After")}
+	if f != nil && f.head.flaw != "" {
+		a.Flaw = f.head.flaw
+		return a, nil
+	}
 	if a.Status == http.StatusSwitchingProtocols {
 		return a, nil // do not read the body: it is the connection, which ctx does not close
 	}
 	b.in.begin(resp.Body)
-	if a.Kept, err = b.in.body(b.kept[:0], MaxBody); err != nil && err != io.EOF {
-		return Answer{}, err
+	a.Kept, err = b.in.body(b.kept[:0], MaxBody)
+	switch {
+	case err == nil || err == io.EOF:
+		return a, nil
+	case f != nil && f.failure.Load() == nil && ctx.Err() == nil:
+		a.Flaw = errChunk // the error is one of chunks or trailers
+		return a, nil
 	}
-	return a, nil
+	return Answer{}, err
+}
+
+// A filter is a connection with HTTP/1.1 of net/http. It reads the headers of answers as this package
+// does, and passes them on in a form that net/http accepts: net/http would refuse a flawed header, and
+// with it the status.
+type filter struct {
+	net.Conn
+	in      reader
+	out     []byte      // what net/http reads before the rest of in
+	armed   atomic.Bool // a request has begun, so that the next bytes are the head of an answer
+	failure atomic.Pointer[error]
+
+	// head is that of the latest answer. It is set before net/http reads the answer.
+	head answerHead
+}
+
+func newFilter(nc net.Conn) *filter {
+	f := &filter{Conn: nc}
+	f.in.begin(nc)
+	return f
+}
+
+// Read is called by one goroutine of net/http, which waits in it already when a request begins.
+func (f *filter) Read(p []byte) (n int, err error) {
+	if len(f.out) == 0 && f.head.flaw != "" {
+		return 0, io.EOF
+	}
+	if len(f.out) == 0 {
+		_, err = f.in.buf.Peek(1)
+	}
+	if err == nil && f.armed.CompareAndSwap(true, false) {
+		err = f.readHead()
+	}
+	if err != nil {
+		f.failure.Store(&err)
+		return 0, err
+	}
+	if len(f.out) > 0 {
+		n = copy(p, f.out)
+		f.out = f.out[n:]
+		return n, nil
+	}
+	return f.in.buf.Read(p)
+}
+
+// readHead reads the head of an answer, and sets f.head and f.out.
+func (f *filter) readHead() (err error) {
+	f.in.budget, f.in.notes = maxSkipped, new(Notes)
+	if f.head, err = f.in.finalHead(); err != nil {
+		return err
+	}
+	header := f.in.notes.Header
+	if f.head.flaw != "" {
+		for _, framing := range []string{"Content-Length", "Transfer-Encoding", "Trailer"} {
+			header.Del(framing)
+		}
+		header.Set("Content-Length", "0")
+	}
+	if f.head.flaw != "" || f.head.doubtful {
+		header.Set("Connection", "close")
+	}
+	if f.head.retryAfter != "" {
+		header.Set("Retry-After", f.head.retryAfter)
+	}
+	out := bytes.NewBuffer(f.out[:0])
+	fmt.Fprintf(out, "HTTP/1.%d %d \r\n", f.head.minor, f.head.status)
+	header.Write(out)
+	out.WriteString("\r\n")
+	f.out = out.Bytes()
+	return nil
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"net/http"
 	"time"
@@ -12,12 +13,12 @@ type reader struct {
 	src    io.Reader
 	buf    bufio.Reader // reads from src by way of reader.Read
 	got    bool         // src has returned a byte of this answer
-	budget int          // bytes that the remaining lines of the answer may have
+	budget int          // bytes that the remaining lines of the header, or of the body, may have
 	notes  *Notes       // where to record details of the answer; may be nil
 }
 
 func (in *reader) begin(src io.Reader) {
-	in.src, in.got, in.budget = src, false, MaxHeader
+	in.src, in.got, in.budget = src, false, maxSkipped
 	in.buf.Reset(in)
 }
 
@@ -32,7 +33,7 @@ func (in *reader) Read(p []byte) (int, error) {
 }
 
 // line returns the next line with its LF, valid until the next read. Only a line that is longer
-// than the buffer takes an allocation.
+// than the buffer takes an allocation. line cuts what is longer than MaxHeader.
 func (in *reader) line() ([]byte, error) {
 	var long []byte
 	for {
@@ -43,10 +44,10 @@ func (in *reader) line() ([]byte, error) {
 		if err == nil && long == nil {
 			return part, nil
 		}
-		long = append(long, part...)
+		long = append(long, part[:min(len(part), MaxHeader-len(long))]...)
 		switch err {
 		case nil:
-			return long, nil
+			return append(long[:len(long)-1], '\n'), nil
 		case bufio.ErrBufferFull:
 		case io.EOF:
 			return nil, io.ErrUnexpectedEOF
@@ -54,6 +55,38 @@ func (in *reader) line() ([]byte, error) {
 			return nil, err
 		}
 	}
+}
+
+// field returns the next line of a header, joined with the lines that continue it, and without its end.
+func (in *reader) field() ([]byte, error) {
+	line, err := in.line()
+	if err != nil {
+		return nil, err
+	}
+	line = trimEnd(line)
+	for owned := false; len(line) > 0; {
+		if !owned && in.buf.Buffered() == 0 {
+			line, owned = bytes.Clone(line), true // as Peek reads
+		}
+		next, err := in.buf.Peek(1)
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil || next[0] != ' ' && next[0] != '\t' {
+			return line, err
+		}
+		if !owned {
+			line, owned = bytes.Clone(line), true
+		}
+		more, err := in.line()
+		if err != nil {
+			return nil, err
+		}
+		if more = trim(trimEnd(more)); len(line)+len(more) < MaxHeader {
+			line = append(append(bytes.TrimRight(line, " \t"), ' '), more...)
+		}
+	}
+	return line, nil
 }
 
 // body reads n bytes of a body. It appends them to kept up to its capacity, and discards the rest.
@@ -74,7 +107,7 @@ func (in *reader) body(kept []byte, n int64) ([]byte, error) {
 // Notes are details of an answer, for people to look at.
 type Notes struct {
 	FirstByte time.Time   // when the first byte was read
-	Header    http.Header // of the final answer; of a folded field only the first line
+	Header    http.Header // of the final answer, up to MaxHeader
 }
 
 // began records the time of the first call as FirstByte, unless n is nil.
