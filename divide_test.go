@@ -120,7 +120,7 @@ func TestOneLargeCallCostsFewRequests(t *testing.T) {
 			}
 			return status(200), nil
 		})
-		c.FlushAt = n
+		c.FlushAt = n + 1 // Flush begins the upload, so it sees its outcome
 		trackSizes(t, c, slices.Repeat([]int{1}, n)...)
 		checkUndelivered(t, c.Flush(t.Context()), UndeliveredError{Delivered: n - 1, Dropped: 1})
 		if got := len(col.got()); got > most {
@@ -155,7 +155,7 @@ func TestAPartThatFails(t *testing.T) {
 			if test.spooled {
 				c.SpoolDir = t.TempDir()
 			}
-			c.FlushAt = 10
+			c.FlushAt = 11 // Flush begins the upload, so it sees its outcome
 			trackSizes(t, c, slices.Repeat([]int{500}, 10)...)
 			checkUndelivered(t, c.Flush(t.Context()), test.want)
 			s := c.Stats()
