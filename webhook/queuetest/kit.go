@@ -98,9 +98,10 @@ func (k *kit) full(destination, id string) store.Delivery {
 	d.Closed = []store.Closed{{Endpoint: 0xfedcba9876543210}, {Endpoint: 1, Until: d.Due.Add(time.Hour)}}
 	d.Attempts = []store.Attempt{
 		{At: d.Due.Add(-time.Minute), Took: 5 * time.Second, Try: 2, Endpoint: "https://example.com/a", Reason: store.ReasonTimeout, Error: "no answer in time"},
-		{At: d.Due, Took: 1234 * time.Microsecond, Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: store.ReasonServerError, Answer: "out of <order>"},
+		{At: d.Due, Took: 1234 * time.Microsecond, Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: store.ReasonServerError, Batch: "batch", Header: "webhook-timestamp: 1\n", Answer: "out of <order>"},
 	}
 	d.MessageID, d.Source, d.User, d.Event = "message "+id, "source \x00\xff", "user "+id, "Event of "+id
+	d.Tenant, d.Key = "tenant \x00\xff", "key of "+id
 	d.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "vendor=value"}
 	return d
 }

@@ -38,6 +38,7 @@ var storeCases = []testCase{
 			{ID: "1"}, {Destination: "a"}, {Destination: long, ID: "1"}, {Destination: "a", ID: long},
 			{Destination: "a", ID: "1", MessageID: long}, {Destination: "a", ID: "1", Source: long},
 			{Destination: "a", ID: "1", User: long}, {Destination: "a", ID: "1", Event: long},
+			{Destination: "a", ID: "1", Tenant: long}, {Destination: "a", ID: "1", Key: long},
 		}
 		for _, d := range append(bad, outside...) {
 			d.Due = k.s.Now()
@@ -48,6 +49,7 @@ var storeCases = []testCase{
 		k.compare()
 		most := k.full(long[1:], long[1:])
 		most.MessageID, most.Source, most.User, most.Event = long[1:], long[1:], long[1:], long[1:]
+		most.Tenant, most.Key = long[1:], long[1:]
 		k.put(most, k.delivery("a", "good"))
 		k.fetch(1, "a", long[1:])
 	}},

@@ -36,16 +36,24 @@ type Delivery struct {
 	// Source as a uvarint, the Source, and the MessageID.
 	ID                             string
 	MessageID, Source, User, Event string // ID, Source, User and Name of the event.Event, of up to 255 bytes
-	Type                           string // of the event, such as "track"
-	Body                           []byte // of the request, exactly as it is signed and sent
+	// Tenant owns the destination, "" for a destination of the program itself. Up to 255 bytes.
+	Tenant string
+	// Key, of up to 255 bytes, orders the deliveries of a destination: of those with the same Key, a
+	// later one waits behind an earlier one. "" has no order.
+	Key  string
+	Type string // of the event, such as "track"
+	Body []byte // of the request, exactly as it is signed and sent
 	// Accepted is when Forward took the event. Due is the time before which no attempt starts. Expires
 	// is the end of the retry window, zero before the first attempt.
 	Accepted, Due, Expires time.Time
 	Tries                  int       // attempts so far; not negative, nor is any number in Attempts
 	Closed                 []Closed  // endpoints, up to MaxEndpoints, that get no request for this delivery
-	Attempts               []Attempt // the failed requests, the oldest first; see MaxAttempts
+	Attempts               []Attempt // the requests, the oldest first; see MaxAttempts
 	// Trace is sent with every attempt, unless the endpoint has a static traceparent or tracestate.
 	Trace event.Trace
+	// Seq is the number by which lists are ordered. Put gives a delivery a greater one than those that
+	// were stored before, and Revive a new one. Otherwise it never changes.
+	Seq   uint64
 	Claim uint64 // the handle on a claimed delivery of the Store value that handed it out; not stored
 }
 
@@ -71,10 +79,10 @@ type Ended struct {
 // Size returns the size of d in bytes, as bounds such as Config.DeadMaxBytes count it: the lengths
 // of its body, its ids and names, and the texts of its attempts.
 func (d *Delivery) Size() int64 {
-	n := len(d.Body) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event)
+	n := len(d.Body) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event) + len(d.Tenant) + len(d.Key)
 	for i := range d.Attempts {
 		a := &d.Attempts[i]
-		n += len(a.Endpoint) + len(a.Error) + len(a.Answer)
+		n += len(a.Endpoint) + len(a.Batch) + len(a.Header) + len(a.Error) + len(a.Answer)
 	}
 	return int64(n)
 }

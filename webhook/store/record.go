@@ -19,12 +19,16 @@ type Attempt struct {
 	Endpoint string // the URL without user, query and fragment
 	Status   int    // the HTTP status, 0 if there was none
 	Reason   Reason // why it failed, "" if it succeeded
+	Batch    string // the webhook-id of the batch that the delivery was part of, "" if it was sent alone
+	// Header has the lines of the request's header that differ from one attempt to another, without
+	// secrets, each with a line feed at its end. Up to 1024 bytes.
+	Header string
 	// Error is the error of a request without an answer, or says what is wrong with the form of the
 	// answer, Answer the beginning of the response body, each of at most 256 bytes.
 	Error, Answer string
 }
 
-const recordVersion = 3 // the first byte of every record; versions 1 and 2 were never released
+const recordVersion = 4 // the first byte of every record; versions 1 to 3 were never released
 
 var errRecord = errors.New("webhook: malformed delivery record")
 
@@ -84,9 +88,9 @@ func (d *Delivery) Check() error {
 			return fmt.Errorf("webhook: delivery with a destination or id of %d bytes, not 1 to %d", n, MaxID)
 		}
 	}
-	for _, s := range [...]string{d.MessageID, d.Source, d.User, d.Event} {
+	for _, s := range [...]string{d.MessageID, d.Source, d.User, d.Event, d.Tenant, d.Key} {
 		if len(s) > MaxID {
-			return fmt.Errorf("webhook: delivery with a message id, source, user or event of %d bytes, more than %d", len(s), MaxID)
+			return fmt.Errorf("webhook: delivery with a message id, source, user, event, tenant or key of %d bytes, more than %d", len(s), MaxID)
 		}
 	}
 	return d.checkRecord()
@@ -134,7 +138,7 @@ func readRecord(b []byte) (record, error) {
 // delivery writes or reads all fields of a delivery but Claim.
 func (r *record) delivery(d *Delivery) {
 	r.text(&d.Destination)
-	r.texts(&d.ID, &d.MessageID, &d.Source, &d.User, &d.Event, &d.Type)
+	r.texts(&d.ID, &d.MessageID, &d.Source, &d.User, &d.Event, &d.Tenant, &d.Key, &d.Type)
 	r.time(&d.Accepted)
 	r.time(&d.Due)
 	r.time(&d.Expires)
@@ -158,11 +162,16 @@ func (r *record) delivery(d *Delivery) {
 		r.text(&a.Endpoint)
 		r.int(&a.Status)
 		r.text((*string)(&a.Reason))
+		r.text(&a.Batch)
+		r.text(&a.Header)
 		r.text(&a.Error)
 		r.text(&a.Answer)
 	}
 	r.text(&d.Trace.Parent)
 	r.text(&d.Trace.State)
+	if v := r.uvarint(d.Seq, math.MaxUint64); r.reading {
+		d.Seq = v
+	}
 	if r.reading {
 		d.Body = bytes.Clone(r.take())
 		return

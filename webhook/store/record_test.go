@@ -27,6 +27,9 @@ func recordDelivery() Delivery {
 		Source:      "shop",
 		User:        "u1",
 		Event:       "Invoice Paid",
+		Tenant:      "acme",
+		Key:         "customer-9",
+		Seq:         1042,
 		Type:        "track",
 		Body:        []byte("{\"a\":\"\x00\xff\"}"),
 		Accepted:    at,
@@ -36,7 +39,7 @@ func recordDelivery() Delivery {
 		Closed:      []Closed{{Endpoint: math.MaxUint64}, {Endpoint: 1, Until: at}},
 		Attempts: []Attempt{
 			{At: at, Took: 5 * time.Second, Try: 1, Endpoint: "https://example.com/a", Reason: ReasonTimeout, Error: "no answer"},
-			{At: at, Took: 17 * time.Microsecond, Try: 7, Endpoint: "https://example.com/b", Status: 503, Reason: ReasonServerError, Answer: strings.Repeat("x", 256)},
+			{At: at, Took: 17 * time.Microsecond, Try: 7, Endpoint: "https://example.com/b", Status: 503, Reason: ReasonServerError, Batch: "b1", Header: "webhook-timestamp: 1\n", Answer: strings.Repeat("x", 256)},
 		},
 	}
 }
@@ -49,6 +52,7 @@ func TestDeliveryRecordRoundTrips(t *testing.T) {
 	most.Destination, most.ID = strings.Repeat("d", 255), strings.Repeat("i", 255)
 	most.MessageID, most.Source = strings.Repeat("m", 255), strings.Repeat("s", 255)
 	most.User, most.Event = strings.Repeat("u", 255), strings.Repeat("e", 255)
+	most.Tenant, most.Key, most.Seq = strings.Repeat("t", 255), strings.Repeat("k", 255), math.MaxUint64
 	most.Closed = make([]Closed, MaxEndpoints)
 	most.Attempts = make([]Attempt, MaxAttempts)
 	most.Body = bytes.Repeat([]byte("b"), 64<<10)
@@ -154,12 +158,14 @@ func TestCheckRefusesInvalidDeliveries(t *testing.T) {
 		{Destination: "a", ID: "1", Source: long + "x"},
 		{Destination: "a", ID: "1", User: long + "x"},
 		{Destination: "a", ID: "1", Event: long + "x"},
+		{Destination: "a", ID: "1", Tenant: long + "x"},
+		{Destination: "a", ID: "1", Key: long + "x"},
 	} {
 		if err := d.Check(); err == nil {
 			t.Errorf("Check() of the invalid delivery %+v = nil, want an error", d)
 		}
 	}
-	if err := (&Delivery{Destination: long, ID: long, MessageID: long, Source: long, User: long, Event: long}).Check(); err != nil {
+	if err := (&Delivery{Destination: long, ID: long, MessageID: long, Source: long, User: long, Event: long, Tenant: long, Key: long}).Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -169,11 +175,11 @@ func TestCheckRefusesInvalidDeliveries(t *testing.T) {
 func TestDeliveryRecordFormatIsStable(t *testing.T) {
 	const (
 		at   = "\x80\x89\xa5\x91\xc7\x82\xe0\x06"
-		want = "\x03\x01a\x02id\x02m1\x01s\x01u\x01e\x05track" + at + at + "\x00\x00\x00\x00\x01p\x01s\x02{}"
+		want = "\x04\x01a\x02id\x02m1\x01s\x01u\x01e\x01t\x01k\x05track" + at + at + "\x00\x00\x00\x00\x01p\x01s\x09\x02{}"
 	)
 	due := time.UnixMicro(1_900_000_000_123_456).UTC()
 	d := Delivery{
-		Destination: "a", ID: "id", MessageID: "m1", Source: "s", User: "u", Event: "e", Type: "track",
+		Destination: "a", ID: "id", MessageID: "m1", Source: "s", User: "u", Event: "e", Tenant: "t", Key: "k", Type: "track", Seq: 9,
 		Accepted: due, Due: due, Trace: event.Trace{Parent: "p", State: "s"}, Body: []byte("{}"),
 	}
 	if b, err := d.AppendBinary(nil); err != nil || string(b) != want {
@@ -220,7 +226,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	}
 	empty, err := new(Delivery).AppendBinary(nil)
 	must(t, err)
-	const tries, closed, attempts = 11, 12, 13 // positions of these counts in empty, one byte each
+	const tries, closed, attempts = 13, 14, 15 // positions of these counts in empty, one byte each
 	for _, tt := range []struct {
 		name   string
 		at     int    // position of the count
@@ -229,8 +235,8 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	}{
 		{"with too many tries", tries, maxCount + 1, nil},
 		{"with too many endpoints closed", closed, MaxEndpoints + 1, make([]byte, (MaxEndpoints+1)*9)},
-		{"with too many attempts", attempts, MaxAttempts + 1, make([]byte, (MaxAttempts+1)*8)},
-		{"with an attempt that took centuries", attempts, 1, append(binary.AppendUvarint([]byte{0}, math.MaxUint64), make([]byte, 6)...)},
+		{"with too many attempts", attempts, MaxAttempts + 1, make([]byte, (MaxAttempts+1)*10)},
+		{"with an attempt that took centuries", attempts, 1, append(binary.AppendUvarint([]byte{0}, math.MaxUint64), make([]byte, 8)...)},
 	} {
 		if empty[tt.at] != 0 {
 			t.Fatalf("%s: byte %d of an empty record is %d, want the count 0", tt.name, tt.at, empty[tt.at])
