@@ -54,8 +54,9 @@ type Store struct {
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	contents
-	seen     *store.Window
-	settings map[string]store.Setting
+	seen      *store.Window
+	settings  map[string]store.Setting
+	documents store.DocumentMap
 
 	audiences map[string]*members // by audience id
 }

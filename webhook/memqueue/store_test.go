@@ -14,7 +14,8 @@ func open(testing.TB, string) store.Store { return memqueue.New(memqueue.Config{
 
 func TestQueue(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{
-		Bubble: true,
+		Documents: true,
+		Bubble:    true,
 		OpenFull: func(testing.TB, string) store.Store {
 			return memqueue.New(memqueue.Config{MaxBytes: 8 << 20})
 		},
@@ -23,7 +24,7 @@ func TestQueue(t *testing.T) {
 
 // The suite also works outside of a synctest bubble, for stores that cannot run in one.
 func TestQueueInRealTime(t *testing.T) {
-	queuetest.Run(t, open, queuetest.Traits{})
+	queuetest.Run(t, open, queuetest.Traits{Documents: true})
 }
 
 func BenchmarkQueue(b *testing.B) {

@@ -266,6 +266,7 @@ func (c *checker) compare() {
 	}
 	equal(c, "Count", got, want)
 	c.compareSettings("")
+	c.compareDocuments()
 }
 
 // heads returns the heads that Heads yields. It leaves out destinations without a head.

@@ -14,8 +14,9 @@ type model struct {
 	entries map[string]*entry // by id
 	claims  map[uint64]bool   // all that this Store value has handed out
 	// A setting that was removed stays here with a nil Value and its latest Version.
-	settings map[string]store.Setting
-	keeps    bool // whether the store keeps deliveries after they were delivered
+	settings  map[string]store.Setting
+	documents documents
+	keeps     bool // whether the store keeps deliveries after they were delivered
 }
 
 // An entry is a delivery that was put, wherever it is now. Its Claim is zero unless it is claimed.

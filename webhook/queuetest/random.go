@@ -198,6 +198,17 @@ func (w *walk) sets() {
 		}
 		w.set(name, [][]byte{nil, {}, []byte("one"), []byte("\x00\xff")}[w.r.IntN(4)], version)
 	}
+	if !w.traits.Documents {
+		return
+	}
+	for range 4 * w.scale {
+		at := path{fmt.Sprint("folder/", w.r.IntN(3)), fmt.Sprint(w.r.IntN(4 * w.scale))}
+		version := w.documents.version(at)
+		if w.r.IntN(4) == 0 { // another version, of which the latest may be of a document that was removed
+			version = []uint64{0, w.documents[at].Version, version + 1 + w.r.Uint64N(3)}[w.r.IntN(3)]
+		}
+		w.write(at.folder, at.name, [][]byte{nil, {}, []byte("one"), []byte("\x00\xff")}[w.r.IntN(4)], version)
+	}
 }
 
 // changes discards some waiting deliveries, or makes some due now.

@@ -2,14 +2,10 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
 )
-
-// ErrConflict says that another call, perhaps on another node, has changed a setting.
-var ErrConflict = errors.New("webhook: the setting has another version")
 
 // A Store keeps deliveries from Put until their outcome, and decides nothing: the scheduler of the
 // Forwarder says which of them are fetched, and when. All methods may be called concurrently.
