@@ -3,7 +3,6 @@ package analytics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -325,13 +324,10 @@ func (c *Client) Alias(m *Alias) error {
 // waits until there is room, the client is closed or ctx ends. If ctx ends, the error wraps
 // both ErrQueueFull and the cause of ctx. Enqueue is for programs that prefer waiting to
 // losing messages, such as imports. While the collector is down, it may wait until ctx
-// ends. m must be one of this package's six kinds; otherwise the error is a *[FieldError].
-// For the other errors see [Client.Identify].
+// ends. For the other errors see [Client.Identify].
 func (c *Client) Enqueue(ctx context.Context, m Message) error {
-	switch m.(type) {
-	case *Identify, *Track, *Page, *Screen, *Group, *Alias:
-	default:
-		return &FieldError{Type: "enqueue", Field: "message", Problem: fmt.Sprintf("is a %T, not one of this package", m)}
+	if m == nil {
+		return &FieldError{Type: "enqueue", Field: "message", Problem: "is nil"}
 	}
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)

@@ -19,8 +19,8 @@ const (
 // MaxMessageID is the maximum length of a MessageId, in characters.
 const MaxMessageID = 99
 
-// A Message is one call of the tracking API: here an [*Identify], [*Track],
-// [*Page], [*Screen], [*Group] or [*Alias].
+// A Message is one call of the tracking API: an [*Identify], [*Track], [*Page], [*Screen],
+// [*Group] or [*Alias]. No other type is a Message.
 //
 // Neither method changes the message or retains any part of it. A nil pointer is an error,
 // like everything else that Validate refuses.
@@ -34,6 +34,8 @@ type Message interface {
 	// the fields of its type. It calls Validate first. On error, a *FieldError or a
 	// *SizeError, it returns dst unchanged.
 	AppendJSON(dst []byte) ([]byte, error)
+
+	message()
 }
 
 // Identify ties a user to traits such as a name, an email address or a plan.
@@ -138,6 +140,13 @@ func (e *SizeError) Error() string {
 	}
 	return fmt.Sprintf("analytics: %s: the call has %d bytes, the limit is %d", e.Type, e.Size, e.Limit)
 }
+
+func (*Identify) message() {}
+func (*Track) message()    {}
+func (*Page) message()     {}
+func (*Screen) message()   {}
+func (*Group) message()    {}
+func (*Alias) message()    {}
 
 // Validate implements [Message].
 func (m *Identify) Validate() error {

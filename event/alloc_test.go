@@ -8,7 +8,6 @@ package event_test
 import (
 	"testing"
 
-	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 )
 
@@ -17,7 +16,7 @@ func TestEncodeAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var call analytics.Message = event.JSON(typical)
+	var call event.Call = event.JSON(typical)
 	if n := testing.AllocsPerRun(200, func() {
 		if _, err := encoder.Encode(call); err != nil {
 			t.Fatal(err)

@@ -12,21 +12,21 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// JSON is the JSON of one call, as clients of the HTTP tracking API send it. It is an
-// analytics.Message for webhook.Forwarder.Forward and Encoder.Encode.
-type JSON []byte
-
-var _ analytics.Message = JSON(nil)
-
-// Validate implements [analytics.Message]. The error is a *CallError.
-func (j JSON) Validate() error {
-	_, err := new(Encoder).Encode(j)
-	return err
+// A Call is what an Encoder makes an event of: an analytics.Message, or JSON.
+type Call interface {
+	// AppendJSON appends the call to dst as one JSON object. On error it returns dst unchanged.
+	AppendJSON(dst []byte) ([]byte, error)
 }
 
-// AppendJSON implements [analytics.Message]. It appends the call unchanged.
+var _ Call = analytics.Message(nil)
+
+// JSON is the JSON of one call, as clients of the HTTP tracking API send it.
+type JSON []byte
+
+// AppendJSON implements [Call]. It appends the call unchanged, unless Encode would refuse it: then it
+// returns that *CallError.
 func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
-	if err := j.Validate(); err != nil {
+	if _, err := new(Encoder).Encode(j); err != nil {
 		return dst, err
 	}
 	return append(dst, j...), nil
@@ -90,19 +90,19 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 // ContextSize returns the size in bytes of the Envelope's context, which each body repeats.
 func (e *Encoder) ContextSize() int { return len(e.env.Context) }
 
-// Encode returns the event of a message. It returns the error of Append, or of the message, such as
-// an *analytics.FieldError.
-func (e *Encoder) Encode(m analytics.Message) (Event, error) {
+// Encode returns the event of a call. It returns the error of Append, or of a message, such as an
+// *analytics.FieldError.
+func (e *Encoder) Encode(c Call) (Event, error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
 	dst := (*buf)[:0]
-	call, ok := m.(JSON)
+	call, ok := c.(JSON)
 	switch {
-	case m == nil:
-		return Event{}, &CallError{Code: CodeMalformed, Problem: "no message"}
+	case c == nil:
+		return Event{}, &CallError{Code: CodeMalformed, Problem: "no call"}
 	case !ok:
 		var err error
-		if dst, err = m.AppendJSON(dst); err != nil {
+		if dst, err = c.AppendJSON(dst); err != nil {
 			return Event{}, err
 		}
 		call = dst

@@ -46,7 +46,7 @@ func ExampleEncoder_Encode() {
 
 func ExampleJSON() {
 	call := event.JSON(`{"type": "track", "event": "Signed Up"}`)
-	err := call.Validate()
+	_, err := new(event.Encoder).Encode(call)
 	fmt.Println(err)
 
 	var callErr *event.CallError

@@ -85,7 +85,7 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 		must(t, err)
 		var encoder event.Encoder
 		var events []event.Event
-		for _, m := range []analytics.Message{
+		for _, m := range []event.Call{
 			&analytics.Track{UserId: "u1", Event: "Order Completed", MessageId: "m1"},
 			&analytics.Track{UserId: "u2", Event: "Order Completed", MessageId: "m2"},
 			&analytics.Identify{UserId: "u1", MessageId: "m3"},

@@ -88,7 +88,7 @@ func (r *rig) track(id string) {
 	}
 }
 
-func call(id string) analytics.Message {
+func call(id string) event.Call {
 	return &analytics.Track{UserId: "u1", Event: "Tested", MessageId: id}
 }
 
@@ -1093,15 +1093,15 @@ func TestForwardRefusesInvalidCallsAndUnknownDestinations(t *testing.T) {
 		for _, tt := range []struct {
 			name        string
 			destination string
-			calls       []analytics.Message
+			calls       []event.Call
 			is          error // nil for any error
 		}{
-			{"unknown destination", "erp", []analytics.Message{call("m")}, webhook.ErrUnknownDestination},
-			{"no destination", "", []analytics.Message{call("m")}, webhook.ErrUnknownDestination},
-			{"long destination", strings.Repeat("x", 256), []analytics.Message{call("m")}, webhook.ErrUnknownDestination},
-			{"second call is invalid", "crm", []analytics.Message{call("m"), &analytics.Track{UserId: "u"}}, nil},
-			{"nil call", "crm", []analytics.Message{nil}, nil},
-			{"nil pointer", "crm", []analytics.Message{(*analytics.Track)(nil)}, nil},
+			{"unknown destination", "erp", []event.Call{call("m")}, webhook.ErrUnknownDestination},
+			{"no destination", "", []event.Call{call("m")}, webhook.ErrUnknownDestination},
+			{"long destination", strings.Repeat("x", 256), []event.Call{call("m")}, webhook.ErrUnknownDestination},
+			{"second call is invalid", "crm", []event.Call{call("m"), &analytics.Track{UserId: "u"}}, nil},
+			{"nil call", "crm", []event.Call{nil}, nil},
+			{"nil pointer", "crm", []event.Call{(*analytics.Track)(nil)}, nil},
 		} {
 			err := r.Forward(t.Context(), tt.destination, tt.calls...)
 			if err == nil || tt.is != nil && !errors.Is(err, tt.is) {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/store"
@@ -34,7 +33,7 @@ import (
 // are ErrUnknownDestination, ErrQueueFull, ErrClosed after Shutdown, and those of the store, after
 // which the caller may repeat the call. With a Lookup an unknown destination is no error: its
 // deliveries wait until Lookup knows it.
-func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
+func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...event.Call) error {
 	events, err := encode(calls)
 	if err != nil {
 		return err
@@ -43,7 +42,7 @@ func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...an
 }
 
 // encode turns calls that arrive now into events.
-func encode(calls []analytics.Message) ([]event.Event, error) {
+func encode(calls []event.Call) ([]event.Event, error) {
 	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Now()})
 	if err != nil {
 		return nil, err
@@ -81,7 +80,7 @@ func (f *Forwarder) Announce(ctx context.Context, destinations []string, events 
 //
 // With Config.LookupFilters, Lookup is called while the transaction holds a connection, for up to
 // Config.Timeout. It must not need another connection of the same pool.
-func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...analytics.Message) error {
+func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...event.Call) error {
 	events, err := encode(calls)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -181,7 +182,7 @@ func chaosControl(f *webhook.Forwarder, store *filequeue.Store) http.Handler {
 		if err := json.NewDecoder(r.Body).Decode(&b); err != nil {
 			return nil, err
 		}
-		var calls []analytics.Message
+		var calls []event.Call
 		for i, id := range b.IDs {
 			calls = append(calls, &analytics.Track{
 				MessageId: strconv.FormatUint(uint64(id), 10), UserId: "u-2041", Event: "Soaked",

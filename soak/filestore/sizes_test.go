@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
@@ -94,7 +95,7 @@ func deliverAll(t *testing.T, calls, note int, maxHeap float64) {
 
 	begin := time.Now()
 	text := strings.Repeat("x", note)
-	batch := make([]analytics.Message, 0, 100)
+	batch := make([]event.Call, 0, 100)
 	for i := range calls {
 		call := &analytics.Track{UserId: "u", Event: "E", MessageId: strconv.Itoa(i)}
 		if note > 0 {
