@@ -3,7 +3,6 @@ package analytics
 import (
 	"cmp"
 	"encoding/base64"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/internal/spool"
 	"github.com/hookferry/analytics/internal/weburl"
 )
@@ -47,7 +47,7 @@ const minSpoolMemory = (maxUploads + 2) * MaxBatchSize
 const minSpoolMax = (maxUploads + 2) * (MaxBatchSize + 128 + 8*MaxBatchCalls)
 
 // A ConfigError says which setting of a Client cannot be used. Every call of a client with
-// such a setting returns a ConfigError.
+// such settings returns a ConfigError for each of them, joined by errors.Join.
 type ConfigError struct {
 	Field   string // the field of Client, or "write key"
 	Problem string
@@ -55,7 +55,7 @@ type ConfigError struct {
 }
 
 func (e *ConfigError) Error() string {
-	text := "analytics: " + e.Field + " " + e.Problem
+	text := "analytics: " + e.Field + ": " + e.Problem
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}
@@ -63,10 +63,6 @@ func (e *ConfigError) Error() string {
 }
 
 func (e *ConfigError) Unwrap() error { return e.Err }
-
-func refuse(field, format string, args ...any) error {
-	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
-}
 
 // settings are a copy of the Client's fields that the first call makes, with the defaults
 // filled in. The Client holds the settings by a pointer. So printing a Client does not
@@ -98,11 +94,16 @@ type settings struct {
 
 // settings checks the fields and replaces zeros by the defaults.
 func (c *Client) settings() (*settings, error) {
+	writeKey := os.Getenv(writeKeyVariable)
+	if c.writeKey != nil && *c.writeKey != "" {
+		writeKey = *c.writeKey
+	}
 	s := &settings{
-		flushAt:    cmp.Or(c.FlushAt, c.Size, DefaultFlushAt),
-		flushAfter: cmp.Or(c.FlushAfter, DefaultFlushAfter),
-		timeout:    cmp.Or(c.Timeout, DefaultTimeout),
-		maxMemory:  cmp.Or(c.MaxMemory, DefaultMaxMemory),
+		header:     headers(writeKey, c.Gzip),
+		flushAt:    cmp.Or(c.FlushAt, c.Size),
+		flushAfter: c.FlushAfter,
+		timeout:    c.Timeout,
+		maxMemory:  c.MaxMemory,
 		spoolDir:   c.SpoolDir,
 		spoolOnly:  c.SpoolOnly,
 		gzip:       c.Gzip,
@@ -113,65 +114,16 @@ func (c *Client) settings() (*settings, error) {
 			Head:        batchHead,
 			MaxData:     MaxBatchSize - tailSize,
 			MaxMessages: MaxBatchCalls,
-			MaxBytes:    cmp.Or(c.SpoolMax, DefaultSpoolMax),
+			MaxBytes:    c.SpoolMax,
 			Sync:        c.SpoolSync,
 			Reserve:     c.reserve,
 		},
 	}
-	writeKey := os.Getenv(writeKeyVariable)
-	if c.writeKey != nil && *c.writeKey != "" {
-		writeKey = *c.writeKey
-	}
-	if writeKey == "" {
-		return nil, refuse("write key", "is empty: give New the write key of a source, or set %s", writeKeyVariable)
-	}
-	if strings.ContainsRune(writeKey, ':') {
-		return nil, refuse("write key", "holds a colon")
-	}
-	s.header = http.Header{
-		"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(writeKey+":"))},
-		"Content-Type":  {"application/json"},
-		"User-Agent":    {libraryName + "/" + Version},
-	}
-	if c.Gzip {
-		s.header["Content-Encoding"] = []string{"gzip"}
-	}
-	var err error
-	if s.url, err = batchURL(cmp.Or(c.Endpoint, os.Getenv(endpointVariable))); err != nil {
-		return nil, err
-	}
-	for _, n := range []struct {
-		field string
-		value int64
-	}{
-		{"Size", int64(c.Size)},
-		{"FlushAt", int64(c.FlushAt)},
-		{"FlushAfter", int64(c.FlushAfter)},
-		{"Timeout", int64(c.Timeout)},
-		{"MaxMemory", int64(c.MaxMemory)},
-		{"SpoolMax", c.SpoolMax},
-	} {
-		if n.value < 0 {
-			return nil, refuse(n.field, "is negative")
-		}
-	}
-	if c.SpoolSync < 0 && c.SpoolSync != SyncEachCall {
-		return nil, refuse("SpoolSync", "is negative, and not SyncEachCall")
-	}
-	if s.maxMemory < MaxBatchSize {
-		return nil, refuse("MaxMemory", "is %d, less than one batch of %d bytes", s.maxMemory, MaxBatchSize)
+	if wrong := c.complete(s, writeKey); wrong != nil {
+		return nil, wrong.As(func(f check.Fault) error { return &ConfigError{Field: f.Field, Problem: f.Problem} })
 	}
 	s.unloadAbove = s.maxMemory // batches never move without SpoolDir
-	if s.spoolOnly && s.spoolDir == "" {
-		return nil, refuse("SpoolOnly", "is set without SpoolDir")
-	}
 	if s.spoolDir != "" {
-		switch {
-		case s.maxMemory < minSpoolMemory:
-			return nil, refuse("MaxMemory", "is %d, less than the %d that SpoolDir needs", s.maxMemory, minSpoolMemory)
-		case s.spool.MaxBytes < minSpoolMax:
-			return nil, refuse("SpoolMax", "is %d, less than %d", s.spool.MaxBytes, minSpoolMax)
-		}
 		s.uploadMemory = maxUploads * MaxBatchSize
 		s.unloadAbove = (s.maxMemory - s.uploadMemory) / 2
 	}
@@ -188,21 +140,48 @@ func (c *Client) settings() (*settings, error) {
 	return s, nil
 }
 
+// complete sets the URL and the defaults of s, and returns what is wrong with the fields of c.
+func (c *Client) complete(s *settings, writeKey string) (wrong check.Faults) {
+	leastMemory, leastSpool := MaxBatchSize, int64(0)
+	if c.SpoolDir != "" {
+		leastMemory, leastSpool = minSpoolMemory, minSpoolMax
+	}
+	wrong.Refuse(writeKey == "", "write key", "is empty: give New the write key of a source, or set %s", writeKeyVariable)
+	wrong.Refuse(strings.ContainsRune(writeKey, ':'), "write key", "holds a colon")
+	var err error
+	s.url, err = batchURL(cmp.Or(c.Endpoint, os.Getenv(endpointVariable)))
+	wrong.Refuse(err != nil, "Endpoint", "%v", err)
+	wrong.Refuse(c.FlushAt < 0, "FlushAt", "is %d; 0 or more is allowed", c.FlushAt)
+	wrong.Refuse(c.Size < 0, "Size", "is %d; 0 or more is allowed", c.Size)
+	s.flushAt = cmp.Or(s.flushAt, DefaultFlushAt)
+	check.Least(&wrong, "FlushAfter", &s.flushAfter, 0, DefaultFlushAfter)
+	check.Least(&wrong, "Timeout", &s.timeout, 0, DefaultTimeout)
+	check.Least(&wrong, "MaxMemory", &s.maxMemory, leastMemory, DefaultMaxMemory)
+	check.Least(&wrong, "SpoolMax", &s.spool.MaxBytes, leastSpool, DefaultSpoolMax)
+	wrong.Refuse(c.SpoolSync < 0 && c.SpoolSync != SyncEachCall, "SpoolSync", "is negative, and not SyncEachCall")
+	wrong.Refuse(c.SpoolOnly && c.SpoolDir == "", "SpoolOnly", "is set without SpoolDir")
+	return wrong
+}
+
+// headers returns the headers of every request.
+func headers(writeKey string, gzip bool) http.Header {
+	h := http.Header{
+		"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(writeKey+":"))},
+		"Content-Type":  {"application/json"},
+		"User-Agent":    {libraryName + "/" + Version},
+	}
+	if gzip {
+		h["Content-Encoding"] = []string{"gzip"}
+	}
+	return h
+}
+
 // batchURL returns the URL to which batches for an endpoint are sent. Its errors do not
 // repeat the endpoint, which may hold credentials.
 func batchURL(endpoint string) (*url.URL, error) {
-	u, err := weburl.Parse(cmp.Or(endpoint, DefaultEndpoint))
-	switch {
-	case err != nil:
-		return nil, refuse("Endpoint", "%v", err)
-	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, refuse("Endpoint", "is not an http or https URL")
-	case u.Hostname() == "":
-		return nil, refuse("Endpoint", "has no host")
-	case u.User != nil:
-		return nil, refuse("Endpoint", "holds a user name; the write key is what identifies the source")
-	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return nil, refuse("Endpoint", "has a query or a fragment")
+	u, err := weburl.ParseBase(cmp.Or(endpoint, DefaultEndpoint))
+	if err != nil {
+		return nil, err
 	}
 	if u.Path == "" {
 		u.Path = "/" // without it, JoinPath returns a relative path, which no server accepts

@@ -49,7 +49,7 @@ func TestEveryCallReturnsAConfigErrorForUnusableSettings(t *testing.T) {
 				if !errors.As(err, &config) || config.Field != test.field {
 					t.Fatalf("%s: error %v, want a *ConfigError about %s", name, err, test.field)
 				}
-				if !strings.HasPrefix(err.Error(), "analytics: "+test.field+" ") || strings.Contains(err.Error(), "hunter2") {
+				if !strings.HasPrefix(err.Error(), "analytics: "+test.field+": ") || strings.Contains(err.Error(), "hunter2") {
 					t.Errorf("%s: error %q, want one that begins with the field and does not contain the secret", name, err)
 				}
 			}

@@ -74,7 +74,7 @@ func ExampleNew_unusable() {
 	client.Endpoint = "collector.example"
 	err := client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
 	fmt.Println(err)
-	// Output: analytics: Endpoint is not an http or https URL
+	// Output: analytics: Endpoint: is not an http or https URL
 }
 
 // An empty write key or Endpoint is read from the environment.

@@ -55,6 +55,11 @@ var walls = []struct {
 		why:  "a package of a few lines must not add dependencies to a program",
 	},
 	{
+		name: "check",
+		of:   []string{module + "/check"},
+		why:  "every package with a configuration imports it",
+	},
+	{
 		name: "internal",
 		of:   []string{module + "/internal/..."},
 		may:  []string{module + "/internal/..."},
@@ -151,7 +156,7 @@ var walls = []struct {
 
 // Lists of packages that several walls allow.
 var (
-	client = []string{module, module + "/internal/...",
+	client = []string{module, module + "/internal/...", module + "/check",
 		"github.com/hashicorp/go-retryablehttp", "github.com/hashicorp/go-cleanhttp", "github.com/segmentio/backo-go"}
 	events    = slices.Concat(client, []string{module + "/event", module + "/integrations"})
 	forwarder = slices.Concat(events, []string{module + "/webhook", module + "/webhook/store", module + "/signature",

@@ -153,7 +153,7 @@ func (m *Identify) Validate() error {
 	if m == nil {
 		return isNil("identify")
 	}
-	return check("identify", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
+	return checkCommon("identify", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
 // Validate implements [Message].
@@ -164,7 +164,7 @@ func (m *Track) Validate() error {
 	case m.Event == "":
 		return isMissing("track", "Event")
 	}
-	return check("track", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
+	return checkCommon("track", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
 // Validate implements [Message].
@@ -175,7 +175,7 @@ func (m *Page) Validate() error {
 	case m.Properties != nil && m.Traits != nil:
 		return &FieldError{Type: "page", Field: "Traits", Problem: "is set in addition to Properties, but is only another name of it"}
 	}
-	return check("page", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
+	return checkCommon("page", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
 // Validate implements [Message].
@@ -183,7 +183,7 @@ func (m *Screen) Validate() error {
 	if m == nil {
 		return isNil("screen")
 	}
-	return check("screen", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
+	return checkCommon("screen", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
 // Validate implements [Message].
@@ -194,7 +194,7 @@ func (m *Group) Validate() error {
 	case m.GroupId == "":
 		return isMissing("group", "GroupId")
 	}
-	return check("group", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
+	return checkCommon("group", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
 // Validate implements [Message].
@@ -207,7 +207,7 @@ func (m *Alias) Validate() error {
 	case m.PreviousId == "":
 		return isMissing("alias", "PreviousId")
 	}
-	return check("alias", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
+	return checkCommon("alias", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
 func isNil(kind string) error {
@@ -218,8 +218,8 @@ func isMissing(kind, field string) error {
 	return &FieldError{Type: kind, Field: field, Problem: "is required"}
 }
 
-// check checks the fields that all kinds of messages have.
-func check(kind, userID, anonymousID, messageID, timestamp string) error {
+// checkCommon checks the fields that all kinds of messages have.
+func checkCommon(kind, userID, anonymousID, messageID, timestamp string) error {
 	switch {
 	case userID == "" && anonymousID == "":
 		return &FieldError{Type: kind, Field: "UserId", Problem: "or AnonymousId is required"}

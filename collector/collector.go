@@ -69,7 +69,6 @@
 package collector
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +81,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/weburl"
 )
@@ -223,54 +223,41 @@ type Handler struct {
 	forwards health
 }
 
-// New returns a Handler. If a field of c is wrong, the error names it.
+// New returns a Handler. The error names every field of c that is wrong.
 func New(c Config) (*Handler, error) {
-	switch {
-	case c.Forwarder == nil:
-		return nil, errors.New("collector: Forwarder: is required")
-	case c.Sources == nil:
-		return nil, errors.New("collector: Sources: is required")
-	case c.MaxMemory < 0:
-		return nil, fmt.Errorf("collector: MaxMemory: %d is negative", c.MaxMemory)
-	case c.MaxRequests < 0:
-		return nil, fmt.Errorf("collector: MaxRequests: %d is negative", c.MaxRequests)
-	}
-	for _, name := range c.AllowHeaders {
-		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' }) {
-			return nil, fmt.Errorf("collector: AllowHeaders: %q is not the name of a header", name)
-		}
+	var wrong check.Faults
+	wrong.Refuse(c.Forwarder == nil, "Forwarder", "is required")
+	wrong.Refuse(c.Sources == nil, "Sources", "is required")
+	var base *url.URL
+	if c.BaseURL != "" {
+		var err error
+		base, err = weburl.ParseBase(c.BaseURL)
+		wrong.Refuse(err != nil, "BaseURL", "%v", err)
 	}
 	c.AllowHeaders = slices.Clone(c.AllowHeaders)
-	c.MaxRequests = cmp.Or(c.MaxRequests, DefaultMaxRequests)
-	c.MaxMemory = cmp.Or(c.MaxMemory, DefaultMaxMemory)
+	for i, name := range c.AllowHeaders {
+		bad := name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' })
+		wrong.Refuse(bad, fmt.Sprintf("AllowHeaders[%d]", i), "%q is not a header name", name)
+	}
+	check.Least(&wrong, "MaxMemory", &c.MaxMemory, 0, DefaultMaxMemory)
+	check.Least(&wrong, "MaxRequests", &c.MaxRequests, 0, DefaultMaxRequests)
+	if wrong != nil {
+		return nil, wrong.Err("collector")
+	}
 	if c.ClientIP == nil {
 		c.ClientIP = peer
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{
+	return &Handler{
 		config: c,
+		base:   base,
 		shares: newShares(c.MaxMemory, c.MaxRequests, runtime.GOMAXPROCS(0)),
 
 		lookups:  health{logger: c.Logger, fails: "collector: write keys cannot be looked up; clients are told to try again later", recovers: "collector: write keys can be looked up again"},
 		forwards: health{logger: c.Logger, fails: "collector: the forwarder refuses events; clients are told to try again later", recovers: "collector: the forwarder takes events again"},
-	}
-	if c.BaseURL != "" {
-		u, err := weburl.Parse(c.BaseURL)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("collector: BaseURL: %w", err)
-		case u.Scheme != "http" && u.Scheme != "https":
-			return nil, fmt.Errorf("collector: BaseURL: has the scheme %q; http and https are allowed", u.Scheme)
-		case u.Host == "":
-			return nil, errors.New("collector: BaseURL: has no host")
-		case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-			return nil, errors.New("collector: BaseURL: may have a scheme, a host and a path only")
-		}
-		h.base = u
-	}
-	return h, nil
+	}, nil
 }
 
 // ServeHTTP implements [http.Handler].

@@ -11,9 +11,9 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -32,7 +32,7 @@ const (
 	Unlimited = store.Unlimited // switches a bound off, as the value of a field whose comment names it
 )
 
-// Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A
+// Config configures a Forwarder. New copies it, and returns *ConfigErrors if it is not valid. A
 // panic in DialContext, or in the handler of Logger, ends the program.
 type Config struct {
 	// Store keeps the deliveries, and is required. The caller closes it after Run has returned. Each
@@ -176,7 +176,8 @@ var ErrUnknownDestination = errors.New("webhook: unknown destination")
 // due, without a request.
 var ErrTakesNothing = errors.New("webhook: destination takes nothing")
 
-// A ConfigError names a setting that New or Validate refuses.
+// A ConfigError names a setting that New or Validate refuses. They join one for each such setting, in
+// the order of the fields, by errors.Join.
 type ConfigError struct {
 	Field string // the path of the setting, such as "Endpoints[1].URL"
 	// Problem says what is wrong and what is allowed. It has no secret, and of a URL only scheme and
@@ -186,68 +187,37 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return "webhook: " + e.Field + ": " + e.Problem }
 
-func refuse(field, format string, args ...any) error {
-	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
+// configError returns all faults as *ConfigErrors, joined by errors.Join.
+func configError(wrong check.Faults) error {
+	return wrong.As(func(f check.Fault) error { return (*ConfigError)(&f) })
 }
 
-// under puts "field." before the Field of the *ConfigError in err. If err joins several
-// *ConfigErrors, under drops all but the first. It returns any other error as it is.
-func under(field string, err error) error {
-	if ce, ok := errors.AsType[*ConfigError](err); ok {
-		return &ConfigError{Field: field + "." + ce.Field, Problem: ce.Problem}
-	}
-	return err
-}
-
-type faults []error // *ConfigErrors
-
-func (f *faults) add(err error) {
-	if err != nil {
-		*f = append(*f, err)
-	}
-}
-
-func (f *faults) refuse(broken bool, field, format string, args ...any) {
-	if broken {
-		*f = append(*f, refuse(field, format, args...))
-	}
-}
-
-// orDefault returns an error if *value is below least. If *value is zero, it becomes byDefault.
-func orDefault[T int | int64 | time.Duration](field string, value *T, least, byDefault T) error {
-	if *value < least {
-		return refuse(field, "%v is less than %v", *value, least)
-	}
-	*value = cmp.Or(*value, byDefault)
-	return nil
-}
-
-// withDefaults returns a copy of c with defaults in place of zeros, or an error for the first
-// setting that is not valid. It does not check the destinations.
-func (c Config) withDefaults() (Config, error) {
-	var wrong faults
+// withDefaults returns a copy of c with defaults in place of zeros and of what is not valid. It does
+// not check the destinations.
+func (c Config) withDefaults() (Config, check.Faults) {
+	var wrong check.Faults
 	c.ServiceName = cmp.Or(c.ServiceName, DefaultServiceName)
-	wrong.refuse(c.Store == nil, "Store", "is required")
-	wrong.refuse(c.Lookup != nil && len(c.Destinations) > 0, "Destinations", "may not be set together with Lookup")
-	wrong.refuse(c.Lookup == nil && len(c.Destinations) == 0, "Destinations", "at least one, or Lookup, is required")
-	wrong.refuse(c.TrustLookup && c.Lookup == nil, "TrustLookup", "may be set together with Lookup only")
-	wrong.refuse(c.LookupFilters && c.Lookup == nil, "LookupFilters", "may be set together with Lookup only")
-	wrong.refuse(!isToken(c.ServiceName), "ServiceName", "is not a product name: letters, digits and !#$%%&'*+-.^_`|~ are allowed")
-	wrong.refuse(c.TLSClientConfig != nil && c.TLSClientConfig.InsecureSkipVerify, "TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified")
-	wrong.add(orDefault("Timeout", &c.Timeout, 0, DefaultTimeout))
-	wrong.add(orDefault("Window", &c.Window, 0, DefaultWindow))
-	wrong.add(orDefault("DisableAfter", &c.DisableAfter, 0, 0))
-	wrong.add(orDefault("Poll", &c.Poll, 0, DefaultPoll))
-	wrong.add(orDefault("MaxInFlight", &c.MaxInFlight, 0, DefaultMaxInFlight))
-	wrong.add(orDefault("MaxBytesInFlight", &c.MaxBytesInFlight, 0, DefaultMaxBytesInFlight))
-	wrong.add(orDefault("DeadMaxAge", &c.DeadMaxAge, Unlimited, DefaultDeadMaxAge))
-	wrong.add(orDefault("DeadMaxBytes", &c.DeadMaxBytes, Unlimited, DefaultDeadMaxBytes))
-	wrong.add(orDefault("MaxConcurrent", &c.MaxConcurrent, 0, min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1))))
+	wrong.Refuse(c.Store == nil, "Store", "is required")
+	wrong.Refuse(c.Lookup != nil && len(c.Destinations) > 0, "Destinations", "may not be set together with Lookup")
+	wrong.Refuse(c.Lookup == nil && len(c.Destinations) == 0, "Destinations", "at least one, or Lookup, is required")
+	wrong.Refuse(c.TrustLookup && c.Lookup == nil, "TrustLookup", "may be set together with Lookup only")
+	wrong.Refuse(c.LookupFilters && c.Lookup == nil, "LookupFilters", "may be set together with Lookup only")
+	wrong.Refuse(!check.IsToken(c.ServiceName), "ServiceName", "is not a product name: letters, digits and !#$%%&'*+-.^_`|~ are allowed")
+	wrong.Refuse(c.TLSClientConfig != nil && c.TLSClientConfig.InsecureSkipVerify, "TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified")
+	check.Least(&wrong, "Timeout", &c.Timeout, 0, DefaultTimeout)
+	check.Least(&wrong, "Window", &c.Window, 0, DefaultWindow)
+	check.Least(&wrong, "DisableAfter", &c.DisableAfter, 0, 0)
+	check.Least(&wrong, "Poll", &c.Poll, 0, DefaultPoll)
+	check.Least(&wrong, "MaxInFlight", &c.MaxInFlight, 0, DefaultMaxInFlight)
+	check.Least(&wrong, "MaxBytesInFlight", &c.MaxBytesInFlight, 0, DefaultMaxBytesInFlight)
+	check.Least(&wrong, "DeadMaxAge", &c.DeadMaxAge, Unlimited, DefaultDeadMaxAge)
+	check.Least(&wrong, "DeadMaxBytes", &c.DeadMaxBytes, Unlimited, DefaultDeadMaxBytes)
+	check.Least(&wrong, "MaxConcurrent", &c.MaxConcurrent, 0, min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1)))
 	c.AllowAddresses = slices.Clone(c.AllowAddresses)
 	for i, p := range c.AllowAddresses {
 		field, mapped := fmt.Sprintf("AllowAddresses[%d]", i), p.Addr().Is4In6()
-		wrong.refuse(!p.IsValid(), field, "is not a valid prefix")
-		wrong.refuse(mapped && p.Bits() < 96, field, "mixes IPv4 and IPv6")
+		wrong.Refuse(!p.IsValid(), field, "is not a valid prefix")
+		wrong.Refuse(mapped && p.Bits() < 96, field, "mixes IPv4 and IPv6")
 		if mapped { // the guard compares IPv4 addresses in their 4-byte form
 			c.AllowAddresses[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
@@ -256,20 +226,11 @@ func (c Config) withDefaults() (Config, error) {
 		proxy := *c.Proxy
 		c.Proxy = &proxy
 		// A proxy over https would be shown the client certificates of destinations.
-		wrong.refuse(proxy.Scheme != "http" && proxy.Scheme != "socks5", "Proxy", "has the scheme %q; http and socks5 are allowed", proxy.Scheme)
-		wrong.refuse(proxy.Hostname() == "", "Proxy", "has no host")
+		wrong.Refuse(proxy.Scheme != "http" && proxy.Scheme != "socks5", "Proxy", "has the scheme %q; http and socks5 are allowed", proxy.Scheme)
+		wrong.Refuse(proxy.Hostname() == "", "Proxy", "has no host")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if wrong != nil {
-		return c, wrong[0]
-	}
-	return c, nil
-}
-
-// isToken reports whether s is a token (RFC 9110, section 5.6.2) of up to 256 bytes.
-func isToken(s string) bool {
-	const allowed = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	return s != "" && len(s) <= 256 && strings.Trim(s, allowed) == ""
+	return c, wrong
 }

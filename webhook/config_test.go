@@ -178,8 +178,8 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 		Proxy:            &url.URL{Scheme: "socks5", Host: "127.0.0.1:1080"},
 		Logger:           slog.New(slog.DiscardHandler),
 	}
-	got, err := set.withDefaults()
-	must(t, err)
+	got, wrong := set.withDefaults()
+	must(t, configError(wrong))
 	a, b := reflect.ValueOf(set), reflect.ValueOf(got)
 	for i := range a.NumField() {
 		name := a.Type().Field(i).Name
@@ -190,8 +190,8 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 			t.Errorf("%s: got %v, want %v as it was set", name, b.Field(i), a.Field(i))
 		}
 	}
-	zero, err := Config{Store: nullStore{}, Destinations: set.Destinations}.withDefaults()
-	must(t, err)
+	zero, wrong := Config{Store: nullStore{}, Destinations: set.Destinations}.withDefaults()
+	must(t, configError(wrong))
 	if zero.MaxBytesInFlight != 64<<20 || zero.ServiceName != "Hookferry" || zero.Timeout != 5*time.Second || zero.Window != 4*time.Hour ||
 		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.DeadMaxAge != 30*24*time.Hour || zero.DeadMaxBytes != 1<<30 || zero.Logger == nil {
 		t.Errorf("got the defaults %+v, want those that the comments of Config name", zero)
@@ -199,12 +199,12 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 }
 
 func TestConfigDefaultsThatDependOnOthers(t *testing.T) {
-	got, err := Config{
+	got, wrong := Config{
 		Store: nullStore{}, Destinations: []Destination{{ID: "x"}},
 		MaxInFlight:    20,
 		AllowAddresses: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")},
 	}.withDefaults()
-	must(t, err)
+	must(t, configError(wrong))
 	if got.MaxConcurrent != 5 {
 		t.Errorf("MaxConcurrent is %d for a MaxInFlight of 20, want 5", got.MaxConcurrent)
 	}

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/weburl"
 	"github.com/hookferry/analytics/signature"
@@ -130,67 +132,62 @@ var forbiddenHeaders = map[string]bool{
 // and quotes no part of s, which may hold a password.
 func ParseURL(s string) (*url.URL, error) { return weburl.Parse(s) }
 
-func checkURL(field, s string) (*url.URL, error) {
+// checkURL returns the URL of an endpoint, or what is wrong with it.
+func checkURL(s string) (u *url.URL, problem string) {
 	u, err := weburl.Parse(s)
 	switch {
 	case s == "":
-		return nil, refuse(field, "is required")
+		return nil, "is required"
 	case len(s) > maxURL:
-		return nil, refuse(field, "is %d bytes long, the limit is %d", len(s), maxURL)
+		return nil, fmt.Sprintf("is %d bytes long, the limit is %d", len(s), maxURL)
 	case err != nil:
-		return nil, refuse(field, "%v", err)
+		return nil, err.Error()
 	case u.Scheme == "":
-		return nil, refuse(field, "has no scheme; want one such as https://example.com/hook")
+		return nil, "has no scheme; want one such as https://example.com/hook"
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, refuse(field, "has the scheme %q; http and https are allowed", u.Scheme)
+		return nil, fmt.Sprintf("has the scheme %q; http and https are allowed", u.Scheme)
 	case u.Hostname() == "":
-		return nil, refuse(field, "has no host")
+		return nil, "has no host"
 	}
-	if err := checkHost(field, u); err != nil {
-		return nil, err
+	if problem := checkHost(u); problem != "" {
+		return nil, problem
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, refuse(field, "has the port %s; 1 to 65535 are allowed", port)
+			return nil, fmt.Sprintf("has the port %s; 1 to 65535 are allowed", port)
 		}
 	}
-	return u, nil
+	return u, ""
 }
 
-func checkHeader(field, name, value string) error {
+// checkHeader returns what is wrong with a static header.
+func checkHeader(name, value string) (problem string) {
 	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
 	switch {
-	case !isToken(name):
-		return refuse(field, "is not a header name")
+	case !check.IsToken(name):
+		return "is not a header name"
 	case len(value) > maxHeaderValue:
-		return refuse(field, "has a value of %d bytes, the limit is %d", len(value), maxHeaderValue)
+		return fmt.Sprintf("has a value of %d bytes, the limit is %d", len(value), maxHeaderValue)
 	case strings.Trim(value, " \t") != value:
-		return refuse(field, "has a value with white space around it")
+		return "has a value with white space around it"
 	case strings.ContainsFunc(value, control):
-		return refuse(field, "has a value with a control character")
+		return "has a value with a control character"
 	case forbiddenHeaders[http.CanonicalHeaderKey(name)]:
-		return refuse(field, "may not be replaced")
+		return "may not be replaced"
 	}
-	return nil
+	return ""
 }
 
 // checkRate returns the least time between the attempts of a Destination, and its burst.
-func checkRate(perSecond float64, burst int) (time.Duration, int, error) {
+func checkRate(perSecond float64, burst int, wrong *check.Faults) (time.Duration, int) {
 	const day = 24 * time.Hour
-	switch {
-	case perSecond == 0 && burst == 0:
-		return 0, 0, nil
-	case perSecond == 0:
-		return 0, 0, refuse("MaxBurst", "is set without a rate")
-	case !(perSecond >= 1/day.Seconds()) || perSecond > 1e6:
-		return 0, 0, refuse("MaxRate", "%v is not between one a day and 1,000,000 a second", perSecond)
-	case burst < 0:
-		return 0, 0, refuse("MaxBurst", "%d is negative", burst)
-	case burst == 0:
-		burst = max(int(perSecond/10), 1)
+	was := len(*wrong)
+	wrong.Refuse(perSecond != 0 && !(perSecond >= 1/day.Seconds() && perSecond <= 1e6), "MaxRate", "%v is not between one a day and 1,000,000 a second", perSecond)
+	wrong.Refuse(perSecond == 0 && burst != 0, "MaxBurst", "is set without a rate")
+	if len(*wrong) > was || perSecond == 0 {
+		return 0, 0
 	}
-	if float64(burst) > max(perSecond*day.Seconds(), 1) {
-		return 0, 0, refuse("MaxBurst", "%d is more than a day's worth of MaxRate", burst)
-	}
-	return time.Duration(math.Ceil(float64(time.Second) / perSecond)), burst, nil
+	check.Least(wrong, "MaxBurst", &burst, 0, max(int(perSecond/10), 1))
+	wrong.Refuse(float64(burst) > max(perSecond*day.Seconds(), 1), "MaxBurst", "%d is more than a day's worth of MaxRate", burst)
+	return time.Duration(math.Ceil(float64(time.Second) / perSecond)), burst
 }

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/internal/wire"
@@ -124,44 +124,47 @@ type endpoint struct {
 	secrets []string
 }
 
-// compile checks d against the limits of c and makes a target of it. An error has all faults of d.
-// The argument was is the earlier target of the same destination, or nil. If it trusts the same
-// authorities, the new target uses its connections.
+// compile is makeTarget with the faults as an error.
 func compile(d *Destination, c *Config, was *target) (*target, error) {
-	var wrong faults
+	t, wrong := makeTarget(d, c, was)
+	return t, configError(wrong)
+}
+
+// makeTarget checks d against the limits of c and makes a target of it. The argument was is the
+// earlier target of the same destination, or nil. If it trusts the same authorities, the new target
+// uses its connections.
+func makeTarget(d *Destination, c *Config, was *target) (*target, check.Faults) {
+	var wrong check.Faults
 	n := len(d.Endpoints)
 	_, known := schedules[d.Schedule]
-	wrong.refuse(d.ID == "" || len(d.ID) > maxID, "ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
-	wrong.refuse(n == 0 || n > MaxEndpoints, "Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
-	wrong.refuse(d.MaxConcurrent < 0, "MaxConcurrent", "%d is negative", d.MaxConcurrent)
-	wrong.refuse(d.Timeout < 0 || d.Timeout > c.Timeout, "Timeout", "%v is given; up to %v is allowed", d.Timeout, c.Timeout)
-	wrong.refuse(d.Window < 0 || d.Window > c.Window, "Window", "%v is given; up to %v is allowed", d.Window, c.Window)
-	wrong.refuse(!known, "Schedule", `is not known; "eager", "patient" and "" (the default) are allowed`)
+	wrong.Refuse(d.ID == "" || len(d.ID) > maxID, "ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
+	wrong.Refuse(n == 0 || n > MaxEndpoints, "Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
+	t := &target{source: d, timeout: d.Timeout, limits: schedule.Limits{Slots: d.MaxConcurrent, Window: d.Window}}
+	check.Range(&wrong, "Timeout", &t.timeout, 0, c.Timeout, c.Timeout)
+	check.Range(&wrong, "Window", &t.limits.Window, 0, c.Window, c.Window)
+	check.Least(&wrong, "MaxConcurrent", &t.limits.Slots, 0, c.MaxConcurrent)
+	wrong.Refuse(!known, "Schedule", `is not known; "eager", "patient" and "" (the default) are allowed`)
 	checkPatterns("Filter.Include", d.Filter.Include, &wrong)
 	checkPatterns("Filter.Exclude", d.Filter.Exclude, &wrong)
-	wrong.refuse(c.Lookup != nil && !c.LookupFilters && d.filters(), "Filter", "or Transform is set, but Config.LookupFilters is not")
-	t := &target{source: d, timeout: cmp.Or(d.Timeout, c.Timeout)}
+	wrong.Refuse(c.Lookup != nil && !c.LookupFilters && d.filters(), "Filter", "or Transform is set, but Config.LookupFilters is not")
 	if d.TLS != nil {
-		wrong.add(d.TLS.check())
+		d.TLS.check(&wrong)
 		t.tls = d.TLS.config(c.TLSClientConfig)
 		if was != nil && was.tls != nil && was.tls.RootCAs.Equal(t.tls.RootCAs) {
 			t.tls.RootCAs = was.tls.RootCAs // package wire compares the pointers
 		}
 	}
-	t.limits = schedule.Limits{Slots: cmp.Or(d.MaxConcurrent, c.MaxConcurrent), Window: cmp.Or(d.Window, c.Window)}
-	var err error
-	t.limits.Interval, t.limits.Burst, err = checkRate(d.MaxRate, d.MaxBurst)
-	wrong.add(err)
-
+	t.limits.Interval, t.limits.Burst = checkRate(d.MaxRate, d.MaxBurst, &wrong)
 	if d.Secret != "" {
+		var err error
 		t.signer, err = signature.NewSigner(d.Secret)
-		wrong.refuse(err != nil, "Secret", "%v", err)
+		wrong.Refuse(err != nil, "Secret", "%v", err)
 	}
 	n = len(d.StandardSecrets)
-	wrong.refuse(n > MaxStandardSecrets, "StandardSecrets", "%d given; at most %d are allowed", n, MaxStandardSecrets)
+	wrong.Refuse(n > MaxStandardSecrets, "StandardSecrets", "%d given; at most %d are allowed", n, MaxStandardSecrets)
 	for i, s := range d.StandardSecrets {
 		_, err := signature.NewStandardSigner(s)
-		wrong.refuse(err != nil, fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of an Ed25519 key`)
+		wrong.Refuse(err != nil, fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of an Ed25519 key`)
 	}
 	t.standard, _ = signature.NewStandardSigner(d.StandardSecrets...) // nil without secrets
 	for i := range d.Endpoints {
@@ -171,20 +174,21 @@ func compile(d *Destination, c *Config, was *target) (*target, error) {
 			continue
 		}
 		twice := slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash })
-		wrong.refuse(twice, field+".URL", "is given twice")
+		wrong.Refuse(twice, field+".URL", "is given twice")
 		e.target = t
 		e.wire = wire.NewTarget(e.url, e.header, t.tls)
 		e.wire.NetHTTP = d.NetHTTP
 		t.endpoints = append(t.endpoints, e)
 	}
-	return t, errors.Join(wrong...)
+	wrong.Sort(*d)
+	return t, wrong
 }
 
 // compileEndpoint makes an endpoint of given, whose path is field, or adds its faults to wrong.
-func compileEndpoint(field string, given *Endpoint, serviceName string, wrong *faults) *endpoint {
+func compileEndpoint(field string, given *Endpoint, serviceName string, wrong *check.Faults) *endpoint {
 	before := len(*wrong)
-	u, err := checkURL(field+".URL", given.URL)
-	wrong.add(err)
+	u, problem := checkURL(given.URL)
+	wrong.Add(field+".URL", problem)
 	h := http.Header{
 		"User-Agent":   {serviceName + "/1.0"},
 		"Content-Type": {"application/json"},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/esjson"
 )
@@ -52,23 +53,21 @@ func matchAny(patterns []string, e *event.Event) bool {
 
 // Validate returns all faults as *ConfigErrors, joined by errors.Join.
 func (f *Filter) Validate() error {
-	var wrong faults
+	var wrong check.Faults
 	checkPatterns("Include", f.Include, &wrong)
 	checkPatterns("Exclude", f.Exclude, &wrong)
-	return errors.Join(wrong...)
+	return configError(wrong)
 }
 
-func checkPatterns(field string, patterns []string, wrong *faults) {
-	if n := len(patterns); n > MaxPatterns {
-		wrong.refuse(true, field, "%d given; at most %d are allowed", n, MaxPatterns)
-		return
-	}
+func checkPatterns(field string, patterns []string, wrong *check.Faults) {
+	n := len(patterns)
+	wrong.Refuse(n > MaxPatterns, field, "%d given; at most %d are allowed", n, MaxPatterns)
 	for i, p := range patterns {
 		kind, name, named := strings.Cut(p, ":")
 		field := fmt.Sprintf("%s[%d]", field, i)
-		wrong.refuse(len(p) > maxPattern, field, "has %d bytes, the limit is %d", len(p), maxPattern)
-		wrong.refuse(!slices.Contains(filterTypes, kind), field, "does not begin with a type: %s", strings.Join(filterTypes, ", "))
-		wrong.refuse(named && name == "", field, "has no event name after the colon")
+		wrong.Refuse(len(p) > maxPattern, field, "has %d bytes, the limit is %d", len(p), maxPattern)
+		wrong.Refuse(!slices.Contains(filterTypes, kind), field, "does not begin with a type: %s", strings.Join(filterTypes, ", "))
+		wrong.Refuse(named && name == "", field, "has no event name after the colon")
 	}
 }
 

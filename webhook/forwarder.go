@@ -41,12 +41,9 @@ type Forwarder struct {
 	ended         chan struct{} // closed at the end of Run
 }
 
-// New returns a Forwarder, which delivers nothing until Run is called, or a *ConfigError.
+// New returns a Forwarder, which delivers nothing until Run is called, or *ConfigErrors.
 func New(c Config) (*Forwarder, error) {
-	c, err := c.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+	c, wrong := c.withDefaults()
 	f := &Forwarder{config: c, news: make(chan struct{}, 1), ended: make(chan struct{})}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
@@ -62,14 +59,14 @@ func New(c Config) (*Forwarder, error) {
 	for i := range c.Destinations {
 		d, field := c.Destinations[i], fmt.Sprintf("Destinations[%d]", i)
 		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
-		t, err := compile(&d, &f.config, nil)
-		if err != nil {
-			return nil, under(field, err)
-		}
-		if f.static[d.ID] != nil {
-			return nil, refuse(field+".ID", "%q is given twice", d.ID)
-		}
+		t, faults := makeTarget(&d, &f.config, nil)
+		wrong = append(wrong, faults.Under(field)...)
+		wrong.Refuse(f.static[d.ID] != nil, field+".ID", "%q is given twice", d.ID)
 		f.static[d.ID] = t
+	}
+	if wrong != nil {
+		wrong.Sort(c)
+		return nil, configError(wrong)
 	}
 	f.senders.New = func() any { return &sender{client: f.client} }
 	f.schedule = schedule.New(schedule.Config{

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -12,39 +13,39 @@ const maxHost = 255 // bytes of a URL's host
 // checkHost refuses hosts that are neither a name nor an address in its usual form. Resolvers and
 // proxies may take them for an address: some read 2130706433, 0x7f.1 and 017700000001 as 127.0.0.1. An
 // international host must have been mapped to ASCII.
-func checkHost(field string, u *url.URL) error {
+func checkHost(u *url.URL) (problem string) {
 	host := u.Hostname()
 	if len(host) > maxHost {
-		return refuse(field, "has a host of %d bytes, the limit is %d", len(host), maxHost)
+		return fmt.Sprintf("has a host of %d bytes, the limit is %d", len(host), maxHost)
 	}
 	if strings.HasPrefix(u.Host, "[") {
 		ip, err := netip.ParseAddr(host)
 		if err != nil || !ip.Is6() {
-			return refuse(field, "has something in brackets that is no IPv6 address")
+			return "has something in brackets that is no IPv6 address"
 		}
 		for _, c := range ip.Zone() {
 			if !isHostChar(c) {
-				return refuse(field, "has a zone with a character other than letters, digits, - . and _")
+				return "has a zone with a character other than letters, digits, - . and _"
 			}
 		}
-		return nil
+		return ""
 	}
 	for _, c := range host {
 		if !isHostChar(c) {
-			return refuse(field, "has a host with the character %q", c)
+			return fmt.Sprintf("has a host with the character %q", c)
 		}
 	}
 	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
 	if slices.Contains(labels, "") {
-		return refuse(field, "has a host with an empty label")
+		return "has a host with an empty label"
 	}
 	if !isNumber(labels[len(labels)-1]) {
-		return nil
+		return ""
 	}
 	if ip, err := netip.ParseAddr(host); err != nil || !ip.Is4() {
-		return refuse(field, "has a host that ends in a number; an IPv4 address is four decimal numbers")
+		return "has a host that ends in a number; an IPv4 address is four decimal numbers"
 	}
-	return nil
+	return ""
 }
 
 // isHostChar reports whether c may be in an ASCII host name. Some hosts have an underscore.

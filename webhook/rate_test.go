@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/check"
 )
 
 func TestCheckRate(t *testing.T) {
@@ -30,12 +32,14 @@ func TestCheckRate(t *testing.T) {
 		{"burst above a day of the rate", 1, 86401, 0, 0, "MaxBurst"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			interval, burst, err := checkRate(tt.rate, tt.burst)
-			if interval != tt.interval || burst != tt.want || (err != nil) != (tt.field != "") {
-				t.Errorf("checkRate(%v, %d) = %v, %d, %v; want %v, %d", tt.rate, tt.burst, interval, burst, err, tt.interval, tt.want)
-			}
-			if err != nil && err.(*ConfigError).Field != tt.field {
-				t.Errorf("checkRate(%v, %d) = %v, want an error of the field %s", tt.rate, tt.burst, err, tt.field)
+			var wrong check.Faults
+			interval, burst := checkRate(tt.rate, tt.burst, &wrong)
+			if tt.field != "" {
+				if len(wrong) != 1 || wrong[0].Field != tt.field {
+					t.Errorf("checkRate(%v, %d) finds %v, want a fault of the field %s", tt.rate, tt.burst, wrong, tt.field)
+				}
+			} else if interval != tt.interval || burst != tt.want || wrong != nil {
+				t.Errorf("checkRate(%v, %d) = %v, %d, with %v; want %v, %d", tt.rate, tt.burst, interval, burst, wrong, tt.interval, tt.want)
 			}
 		})
 	}

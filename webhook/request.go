@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/retryafter"
 	"github.com/hookferry/analytics/signature"
@@ -137,18 +138,18 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 	if err == nil {
 		err = context.Cause(ctx) // Authorize took all the time of the attempt
 	}
-	var wrong faults
+	var wrong check.Faults
 	header := e.header.Clone()
 	secrets := addHeaders(header, "Authorize", s.authorized, &wrong)
 	s.secrets = redactable(slices.Concat(e.secrets, secrets))
 	for _, name := range []string{headerTraceParent, headerTraceState} {
-		wrong.refuse(header[name] != nil && e.header[name] == nil, fmt.Sprintf("Authorize[%q]", name), "may not be replaced")
+		wrong.Refuse(header[name] != nil && e.header[name] == nil, fmt.Sprintf("Authorize[%q]", name), "may not be replaced")
 	}
 	switch {
 	case err != nil:
 		return err
 	case wrong != nil:
-		return wrong[0]
+		return configError(wrong[:1])
 	}
 	for name, value := range s.authorized {
 		s.lines = appendHeader(s.lines, http.CanonicalHeaderKey(name), value)
@@ -158,13 +159,13 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 
 // addHeaders adds the headers in given, whose path is field, to header, and returns their secret
 // texts. It adds to wrong a fault for each one that is not allowed.
-func addHeaders(header http.Header, field string, given map[string]string, wrong *faults) (secrets []string) {
-	wrong.refuse(len(given) > MaxHeaders, field, "%d given; at most %d are allowed", len(given), MaxHeaders)
+func addHeaders(header http.Header, field string, given map[string]string, wrong *check.Faults) (secrets []string) {
+	wrong.Refuse(len(given) > MaxHeaders, field, "%d given; at most %d are allowed", len(given), MaxHeaders)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		value, field, canonical := given[name], fmt.Sprintf("%s[%q]", field, name), http.CanonicalHeaderKey(name)
-		err := checkHeader(field, name, value)
-		wrong.add(err)
-		wrong.refuse(err == nil && header[canonical] != nil, field, "is given twice")
+		problem := checkHeader(name, value)
+		wrong.Add(field, problem)
+		wrong.Refuse(problem == "" && header[canonical] != nil, field, "is given twice")
 		header[canonical] = []string{value}
 		secrets = append(secrets, value)
 		if _, credentials, ok := strings.Cut(value, " "); ok && canonical == "Authorization" {

@@ -1,18 +1,19 @@
 package webhook
 
 import (
-	"errors"
 	"strings"
 	"testing"
+
+	"github.com/hookferry/analytics/check"
 )
 
 // clean removes a secret at every position of an answer, also a part of it at the end. It keeps the
 // text before the secret.
 func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 	const secret = "Bearer 0123456789abcdef"
-	var wrong faults
+	var wrong check.Faults
 	e := compileEndpoint("", &Endpoint{URL: "https://crm.example/", Headers: map[string]string{"Authorization": secret}}, "Hookferry", &wrong)
-	must(t, errors.Join(wrong...))
+	must(t, configError(wrong))
 	for at := range maxKept + 1 {
 		answer := strings.Repeat("x", at) + secret + strings.Repeat("y", maxKept)
 		s := clean(answer[:maxKept], e.secrets)
@@ -34,7 +35,7 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 // clean redacts every secret of an endpoint's settings, wherever the endpoint echoes it:
 // credentials, query values and header values. The result is valid UTF-8 of at most maxKept bytes.
 func TestEverySecretIsRedacted(t *testing.T) {
-	var wrong faults
+	var wrong check.Faults
 	e := compileEndpoint("", &Endpoint{
 		URL: "https://user-1234:pass-1234@crm.example/hook?token=query%201234&mode=test&bare-1234",
 		Headers: map[string]string{
@@ -43,7 +44,7 @@ func TestEverySecretIsRedacted(t *testing.T) {
 			"X-Long":        "prefix-key-1234-suffix",
 		},
 	}, "Hookferry", &wrong)
-	must(t, errors.Join(wrong...))
+	must(t, configError(wrong))
 	for _, tt := range []struct{ name, answer, want string }{
 		{"user", "who is user-1234?", "who is [redacted]?"},
 		{"password", "pass-1234 is wrong", "[redacted] is wrong"},

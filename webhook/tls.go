@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+
+	"github.com/hookferry/analytics/check"
 )
 
 const MaxCertificates = 5 // client certificates of a destination
@@ -22,30 +24,31 @@ type TLS struct {
 
 // check refuses certificates that cannot be used, and those without their private key: destinations
 // with the same certificates share connections, and a certificate is public.
-func (t *TLS) check() error {
-	if n := len(t.Certificates); n > MaxCertificates {
-		return refuse("TLS.Certificates", "%d given; at most %d are allowed", n, MaxCertificates)
-	}
+func (t *TLS) check(wrong *check.Faults) {
+	n := len(t.Certificates)
+	wrong.Refuse(n > MaxCertificates, "TLS.Certificates", "%d given; at most %d are allowed", n, MaxCertificates)
 	for i := range t.Certificates {
-		field := fmt.Sprintf("TLS.Certificates[%d]", i)
-		c := &t.Certificates[i]
-		if len(c.Certificate) == 0 {
-			return refuse(field, "has no certificate")
-		}
-		leaf, err := x509.ParseCertificate(c.Certificate[0])
-		if err != nil {
-			return refuse(field, "cannot be parsed")
-		}
-		signer, ok := c.PrivateKey.(crypto.Signer)
-		if !ok {
-			return refuse(field, "has no private key")
-		}
-		public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-		if !ok || !public.Equal(signer.Public()) {
-			return refuse(field, "has a private key that is not that of the certificate")
-		}
+		wrong.Add(fmt.Sprintf("TLS.Certificates[%d]", i), checkCertificate(&t.Certificates[i]))
 	}
-	return nil
+}
+
+func checkCertificate(c *tls.Certificate) (problem string) {
+	if len(c.Certificate) == 0 {
+		return "has no certificate"
+	}
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		return "cannot be parsed"
+	}
+	signer, ok := c.PrivateKey.(crypto.Signer)
+	if !ok {
+		return "has no private key"
+	}
+	public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(signer.Public()) {
+		return "has a private key that is not that of the certificate"
+	}
+	return ""
 }
 
 // config returns a copy of base with the settings of t, and at least TLS 1.2. It drops the session

@@ -44,7 +44,7 @@ type Exchange struct {
 // those of an attempt, but connections of their own. Try stores, counts and logs nothing, and tells
 // the Observer nothing. The limits of the destination do not apply.
 //
-// The error is a *ConfigError for a Destination that is missing or not valid, ErrClosed after
+// The errors are *ConfigErrors for a Destination that is missing or not valid, ErrClosed after
 // Shutdown, or that of Transform; an Event without a body is an error, too. A request that the end
 // of ctx cuts off has OutcomeCutOff. Try may be called concurrently.
 func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
@@ -52,14 +52,14 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 		return nil, ErrClosed
 	}
 	if t.Destination == nil {
-		return nil, refuse("Destination", "is required")
+		return nil, &ConfigError{"Destination", "is required"}
 	}
 	if t.Event.Body == nil {
 		return nil, errors.New("webhook: the event has no body")
 	}
-	target, err := compile(t.Destination, &f.config, nil)
-	if err != nil {
-		return nil, under("Destination", err)
+	target, wrong := makeTarget(t.Destination, &f.config, nil)
+	if wrong != nil {
+		return nil, configError(wrong.Under("Destination"))
 	}
 	// A client of its own, because its connections may use the destination's client certificate.
 	ctx, cancel := context.WithCancel(ctx)

@@ -7,10 +7,9 @@ import (
 
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// Validate returns one error for each invalid setting. New returns only the first.
+// Validate and New return one error for each invalid setting, in the order of the fields.
 func TestValidateReturnsEveryFault(t *testing.T) {
 	d := &webhook.Destination{
 		MaxConcurrent:   -1,
@@ -22,22 +21,26 @@ func TestValidateReturnsEveryFault(t *testing.T) {
 			{URL: "http://crm.example/"},
 		},
 	}
-	err := d.Validate()
-	several, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		t.Fatalf("Validate() = %v, want several errors", err)
-	}
-	var got []string
-	for _, err := range several.Unwrap() {
-		got = append(got, err.(*webhook.ConfigError).Field)
-	}
-	want := []string{"ID", "MaxConcurrent", "MaxBurst", "StandardSecrets[0]", "StandardSecrets[1]",
-		"Endpoints[0].URL", `Endpoints[0].Headers["Host"]`, `Endpoints[0].Headers["b c"]`, "Endpoints[2].URL"}
-	if !slices.Equal(got, want) {
+	want := []string{"ID", "Endpoints[0].URL", `Endpoints[0].Headers["Host"]`, `Endpoints[0].Headers["b c"]`, "Endpoints[2].URL",
+		"StandardSecrets[0]", "StandardSecrets[1]", "MaxConcurrent", "MaxBurst"}
+	if got := fieldsOf(d.Validate()); !slices.Equal(got, want) {
 		t.Errorf("Validate() names the fields\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	_, err = webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{*d}})
-	if one, ok := err.(*webhook.ConfigError); !ok || one.Field != "Destinations[0].ID" {
-		t.Errorf("New() = %v, want the first error, of Destinations[0].ID", err)
+	for i := range want {
+		want[i] = "Destinations[0]." + want[i]
 	}
+	want = slices.Concat([]string{"Store"}, want, []string{"Poll"})
+	_, err := webhook.New(webhook.Config{Destinations: []webhook.Destination{*d}, Poll: -1})
+	if got := fieldsOf(err); !slices.Equal(got, want) {
+		t.Errorf("New() names the fields\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// fieldsOf returns the fields of the *ConfigErrors that err joins.
+func fieldsOf(err error) (fields []string) {
+	several, _ := err.(interface{ Unwrap() []error })
+	for _, err := range several.Unwrap() {
+		fields = append(fields, err.(*webhook.ConfigError).Field)
+	}
+	return fields
 }

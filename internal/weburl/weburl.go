@@ -39,6 +39,23 @@ func Parse(s string) (*url.URL, error) {
 	return u, nil
 }
 
+// ParseBase parses an http or https URL with a host, perhaps a path, and nothing else. Its errors are
+// those of Parse and their like.
+func ParseBase(s string) (*url.URL, error) {
+	u, err := Parse(s)
+	switch {
+	case err != nil:
+		return nil, err
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("is not an http or https URL")
+	case u.Hostname() == "":
+		return nil, errors.New("has no host")
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, errors.New("has a user name, a query or a fragment; a scheme, a host and a path are allowed")
+	}
+	return u, nil
+}
+
 // isInvisible reports whether c is a space, a control character, or an invisible character that no
 // language needs inside a word.
 func isInvisible(c rune) bool {

@@ -3,10 +3,10 @@ package filequeue
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -61,28 +61,15 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// withDefaults replaces zeros by the defaults. It returns an error that names the field for a negative
-// value.
+// withDefaults replaces zeros by the defaults. The error names every field that is wrong.
 func (c Config) withDefaults() (Config, error) {
-	for _, f := range []struct {
-		name    string
-		value   int64
-		minimum int64
-	}{
-		{"MaxBytes", c.MaxBytes, store.Unlimited}, {"DedupWindow", int64(c.DedupWindow), 0}, {"DedupMax", int64(c.DedupMax), 0},
-		{"HistoryAge", int64(c.HistoryAge), store.Unlimited}, {"HistoryBytes", c.HistoryBytes, store.Unlimited}, {"LockTimeout", int64(c.LockTimeout), 0},
-	} {
-		if f.value < f.minimum {
-			return c, fmt.Errorf("filequeue: Config.%s is negative: %d", f.name, f.value)
-		}
-	}
-	c.MaxBytes = cmp.Or(c.MaxBytes, store.Unlimited)
-	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
-	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
-	c.HistoryBytes = cmp.Or(c.HistoryBytes, DefaultHistoryBytes)
-	c.LockTimeout = cmp.Or(c.LockTimeout, DefaultLockTimeout)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c, nil
+	var wrong check.Faults
+	check.Least(&wrong, "MaxBytes", &c.MaxBytes, store.Unlimited, store.Unlimited)
+	check.Least(&wrong, "DedupWindow", &c.DedupWindow, 0, DefaultDedupWindow)
+	check.Least(&wrong, "DedupMax", &c.DedupMax, 0, DefaultDedupMax)
+	check.Least(&wrong, "HistoryAge", &c.HistoryAge, store.Unlimited, 0)
+	check.Least(&wrong, "HistoryBytes", &c.HistoryBytes, store.Unlimited, DefaultHistoryBytes)
+	check.Least(&wrong, "LockTimeout", &c.LockTimeout, 0, DefaultLockTimeout)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c, wrong.Err("filequeue")
 }

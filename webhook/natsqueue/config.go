@@ -2,11 +2,11 @@ package natsqueue
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
-	"strings"
+	"regexp"
 	"time"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -65,28 +65,19 @@ type Config struct {
 // complete checks c and sets the defaults of zero fields, except for Partitions, which prepare
 // sets.
 func (c *Config) complete() error {
+	var wrong check.Faults
 	c.Stream = cmp.Or(c.Stream, DefaultStream)
-	c.Claim = cmp.Or(c.Claim, DefaultClaim)
-	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
-	switch {
-	case strings.Trim(c.Stream, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" || len(c.Stream) > 64:
-		return fmt.Errorf("natsqueue: Stream %q; want up to 64 letters, digits, - and _", c.Stream)
-	case c.Replicas < 0 || c.Replicas > 5:
-		return fmt.Errorf("natsqueue: Replicas of %d; want 1 to 5", c.Replicas)
-	case c.Partitions < 0 || c.Partitions > maxPartitions:
-		return fmt.Errorf("natsqueue: Partitions of %d; want 1 to %d", c.Partitions, maxPartitions)
-	case c.Claim < time.Second || c.Claim > time.Hour:
-		return fmt.Errorf("natsqueue: Claim of %v; want a second to an hour", c.Claim)
-	case c.DedupWindow < time.Minute:
-		return fmt.Errorf("natsqueue: DedupWindow of %v; want a minute or more", c.DedupWindow)
-	case c.DedupMax < 0:
-		return fmt.Errorf("natsqueue: DedupMax: %d is negative", c.DedupMax)
-	case c.MaxBytes < store.Unlimited:
-		return fmt.Errorf("natsqueue: MaxBytes: %d is negative", c.MaxBytes)
-	}
-	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
+	wrong.Refuse(!isStream(c.Stream), "Stream", "%q is not 1 to 64 letters, digits, - and _", c.Stream)
+	check.Range(&wrong, "Replicas", &c.Replicas, 1, 5, 0)
+	check.Range(&wrong, "Partitions", &c.Partitions, 1, maxPartitions, 0)
+	check.Least(&wrong, "DedupWindow", &c.DedupWindow, time.Minute, DefaultDedupWindow)
+	check.Least(&wrong, "DedupMax", &c.DedupMax, 0, DefaultDedupMax)
+	check.Least(&wrong, "MaxBytes", &c.MaxBytes, store.Unlimited, 0)
+	check.Range(&wrong, "Claim", &c.Claim, time.Second, time.Hour, DefaultClaim)
 	c.MaxBytes = max(c.MaxBytes, 0) // 0: no bound
 	c.Node = cmp.Or(c.Node, store.ProcessName())
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	return nil
+	return wrong.Err("natsqueue")
 }
+
+var isStream = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString

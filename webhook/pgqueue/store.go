@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -60,26 +61,17 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// complete fills in the defaults, and returns an error that names the field it refuses.
+// complete fills in the defaults, and returns an error that names every field that is wrong.
 func (c *Config) complete() error {
+	var wrong check.Faults
 	c.Schema = cmp.Or(c.Schema, DefaultSchema)
-	c.Claim = cmp.Or(c.Claim, DefaultClaim)
-	if c.Claim < time.Second || c.Claim > time.Hour {
-		return fmt.Errorf("pgqueue: Claim of %v; want a second to an hour", c.Claim)
-	}
-	for name, value := range map[string]int64{
-		"DedupWindow": int64(c.DedupWindow), "DedupMax": int64(c.DedupMax), "Poll": int64(c.Poll),
-	} {
-		if value < 0 {
-			return fmt.Errorf("pgqueue: %s: %d is negative", name, value)
-		}
-	}
-	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
-	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
-	c.Poll = cmp.Or(c.Poll, DefaultPoll)
+	check.Range(&wrong, "Claim", &c.Claim, time.Second, time.Hour, DefaultClaim)
+	check.Least(&wrong, "DedupWindow", &c.DedupWindow, 0, DefaultDedupWindow)
+	check.Least(&wrong, "DedupMax", &c.DedupMax, 0, DefaultDedupMax)
+	check.Least(&wrong, "Poll", &c.Poll, 0, DefaultPoll)
 	c.Node = cmp.Or(c.Node, store.ProcessName())
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	return nil
+	return wrong.Err("pgqueue")
 }
 
 // term is how long the claims of a node last after its last heartbeat. Other nodes look for dead

@@ -17,6 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -63,7 +64,7 @@ func (r *reader) headers(key string, headers map[string]signature.Secret) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		same := strings.ToLower(name)
 		switch at := key + "." + name; {
-		case !isToken(name):
+		case !check.IsToken(name):
 			r.problem(at, "is no name of a header: letters, digits and !#$%%&'*+-.^_`|~ are allowed")
 		case seen[same]:
 			r.problem(at, "is given twice: names of headers are the same in any case")
@@ -73,9 +74,6 @@ func (r *reader) headers(key string, headers map[string]signature.Secret) {
 		seen[same] = true
 	}
 }
-
-// isToken reports whether s is a token (RFC 9110, section 5.6.2) of up to 256 bytes.
-var isToken = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$").MatchString
 
 func isBaseURL(text string) bool {
 	u, err := webhook.ParseURL(text)
@@ -161,7 +159,7 @@ func (w *Webhooks) ProxyURL() *url.URL {
 
 // checkWebhooks checks what webhook.New would refuse.
 func (r *reader) webhooks(w *Webhooks) {
-	r.refuse(w.Name != "" && !isToken(w.Name), "webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
+	r.refuse(w.Name != "" && !check.IsToken(w.Name), "webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
 	proxy, err := webhook.ParseURL(w.Proxy.Reveal())
 	switch {
 	case w.Proxy == "":
