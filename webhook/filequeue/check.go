@@ -27,15 +27,6 @@ type Report struct {
 	InDoubt string
 }
 
-// reportOn returns a Report about what is in an index.
-func (ld *loader) reportOn(x *index) Report {
-	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing, InDoubt: ld.doubt}
-	for _, g := range x.segs {
-		r.Bytes, r.Needed = r.Bytes+g.end, r.Needed+g.needed()
-	}
-	return r
-}
-
 // Check reads the whole store in a folder, which no process may have open, and writes nothing. It
 // returns ErrDamaged if a part of the store is missing or unreadable. Its other errors are ErrLocked,
 // ErrVersion, the error of ctx, and errors of the file system. Unless progress is nil, Check calls it
@@ -45,8 +36,8 @@ func Check(ctx context.Context, dir string, progress func(read, of int64)) (Repo
 	if err != nil {
 		return Report{}, err
 	}
-	defer closeFiles(ld.Store)
-	r := ld.reportOn(ld.index)
+	defer closeFiles(ld.store)
+	r := ld.reportOn(ld.store.index)
 	if len(r.Missing) > 0 {
 		err = fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
 	}
@@ -92,7 +83,7 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 		ld.marked = m.mark
 	}
 	if err := ld.load(); err != nil {
-		closeFiles(ld.Store)
+		closeFiles(ld.store)
 		return nil, err
 	}
 	ld.progress(of - read) // what could not be opened

@@ -75,8 +75,8 @@ func FuzzScan(f *testing.F) {
 			for len(gaps) > 0 && gaps[0].from == at {
 				at, gaps = gaps[0].to, gaps[1:]
 			}
-			if int64(s.off) != at {
-				t.Fatalf("got a record at %d, want one at %d or a gap from there; gaps %v", s.off, at, c.gaps)
+			if int64(s.pos.off) != at {
+				t.Fatalf("got a record at %d, want one at %d or a gap from there; gaps %v", s.pos.off, at, c.gaps)
 			}
 			at += recordSize(int(s.length))
 		}

@@ -1,10 +1,11 @@
 package filequeue
 
 import (
-	"fmt"
-	"strconv"
+	"cmp"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -27,7 +28,7 @@ type index struct {
 	tidy      signal              // the janitor may have work
 
 	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
-	moved   []spot          // where watched deliveries went since watched was set
+	moved   []transition    // that remove watched deliveries from the queues that they entered since
 }
 
 // A lane has the waiting deliveries of one destination.
@@ -53,7 +54,7 @@ func (l *lane) head() store.Head {
 
 // A claim is the right to settle a delivery.
 type claim struct {
-	entry
+	entry entry
 	id    uint64 // the value of Delivery.Claim
 	lane  *lane
 	retry bool // the delivery came from lane.retries
@@ -80,49 +81,42 @@ func (x *index) unclaim(c *claim) {
 func (x *index) claimed() map[uint64]*claim {
 	all := make(map[uint64]*claim, len(x.claims))
 	for _, c := range x.claims {
-		all[c.seq] = c
+		all[c.entry.seq] = c
 	}
 	return all
 }
 
-// A where names a queue of the index: that of a state. The destination matters only for waiting
-// deliveries.
-type where struct {
+// A queueID names a queue of the index. The destination matters only for waiting deliveries.
+type queueID struct {
 	kind        kind
 	destination string
 }
 
-// A spot is the place of an entry in the index.
-type spot struct {
-	where
-	point
-}
-
 // queue returns a queue of the index. If the destination has no lane, it returns a new empty queue
 // that is not part of the index.
-func (x *index) queue(w where) *queue {
-	switch w.kind {
+func (x *index) queue(id queueID) *queue {
+	switch id.kind {
 	case kindDead:
 		return &x.dead
 	case kindDelivered:
 		return &x.history
 	}
-	if l := x.lanes[w.destination]; l != nil {
-		return l.queue(w.kind == kindRetry)
+	if l := x.lanes[id.destination]; l != nil {
+		return l.queue(id.kind == kindRetry)
 	}
 	return new(queue)
 }
 
 // push adds an entry to a queue, and creates a missing lane.
-func (x *index) push(w where, e entry) {
-	if w.kind == kindFresh || w.kind == kindRetry {
-		x.lane(w.destination)
+func (x *index) push(id queueID, e entry) {
+	if id.kind == kindFresh || id.kind == kindRetry {
+		x.lane(id.destination)
 	}
-	x.queue(w).push(e)
+	x.queue(id).push(e)
 	if x.watched[e.seq] {
-		x.moved = append(x.moved, spot{w, e.point()})
+		x.moved = append(x.moved, leaving(id, e.rank()))
 	}
-	if w.kind == kindDelivered {
+	if id.kind == kindDelivered {
 		x.tidy.give()
 	}
 }
@@ -147,22 +141,22 @@ func (x *index) prune(destination string) {
 // visit calls f for each entry in a queue. The caller does not hold mu: visit locks mu while it
 // reads up to 4,096 entries, and unlocks it while it calls f with them. So visit may miss an entry
 // that changes its queue in the meantime, or call f twice for it.
-func (x *index) visit(f func(w where, e entry)) {
+func (x *index) visit(f func(id queueID, e entry)) {
 	const some = 4096
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all := []where{{kind: kindDead}, {kind: kindDelivered}}
+	all := []queueID{{kind: kindDead}, {kind: kindDelivered}}
 	for name := range x.lanes {
-		all = append(all, where{kindFresh, name}, where{kindRetry, name})
+		all = append(all, queueID{kindFresh, name}, queueID{kindRetry, name})
 	}
-	for _, w := range all {
-		for last, more := firstPoint, true; more; {
-			entries := x.queue(w).after(last, some)
+	for _, id := range all {
+		for last, more := firstRank, true; more; {
+			entries := x.queue(id).after(last, some)
 			more = len(entries) == some
 			x.mu.Unlock()
 			for _, e := range entries {
-				last = e.point()
-				f(w, e)
+				last = e.rank()
+				f(id, e)
 			}
 			x.mu.Lock()
 		}
@@ -199,18 +193,122 @@ func (x *index) announce(destination string) {
 	x.changed.give()
 }
 
-// keyAt returns the Key of a delivery at a point. Keys sort in the order of points.
-func keyAt(p point) string { return fmt.Sprintf("%016x%016x", uint64(p.due)^1<<63, p.seq) }
+// remembered returns records of kindKeys with those of the keys that the dedup window still has.
+// last is the time of the latest put. The caller does not hold mu.
+func (x *index) remembered(keys []byte, last int64) (rs []record) {
+	for chunk := range slices.Chunk(keys, 16*maxKeys) {
+		x.mu.Lock()
+		var known []byte
+		for key := range slices.Chunk(chunk, 16) {
+			if x.seen.Has([16]byte(key)) {
+				known = append(known, key...)
+			}
+		}
+		x.mu.Unlock()
+		if len(known) > 0 {
+			rs = append(rs, keysRecord(known, last))
+		}
+	}
+	return rs
+}
 
-// pointOf returns the point that a Key encodes, or firstPoint if the Key is malformed.
-func pointOf(key string) point {
-	if len(key) != 32 {
-		return firstPoint
+// moves returns a move for each entry that has a record in the segment g, in the order of their
+// sequence numbers.
+func (x *index) moves(g *segment) (moves []move) {
+	add := func(m move) {
+		if m.entry.put.seg == g.id.number || m.entry.units > 0 && m.entry.state.seg == g.id.number {
+			moves = append(moves, m)
+		}
 	}
-	due, err1 := strconv.ParseUint(key[:16], 16, 64)
-	seq, err2 := strconv.ParseUint(key[16:], 16, 64)
-	if p := (point{int64(due ^ 1<<63), seq}); err1 == nil && err2 == nil && keyAt(p) == key {
-		return p
+	x.mu.Lock()
+	needed := g.live > 0
+	for _, s := range x.settings {
+		if s.entry.put.seg == g.id.number {
+			moves = append(moves, move{entry: s.entry, from: queueID{kindSetting, s.setting.Name}, copy: settingRecord(&s.setting)})
+		}
 	}
-	return firstPoint
+	for _, c := range x.claims {
+		add(move{entry: c.entry, from: queueID{waitingKind(c.retry), c.lane.name}})
+	}
+	x.mu.Unlock()
+	if needed {
+		x.visit(func(id queueID, e entry) { add(move{entry: e, from: id}) })
+	}
+	slices.SortStableFunc(moves, func(a, b move) int { return cmp.Compare(a.entry.seq, b.entry.seq) })
+	return moves
+}
+
+// locate returns the entry of a move in the index, or nil if the entry has changed. The argument
+// claimed has the result of index.claimed.
+func (x *index) locate(m *move, claimed map[uint64]*claim) (e *entry) {
+	if c := claimed[m.entry.seq]; c != nil {
+		e = &c.entry
+	} else if m.from.kind != kindSetting {
+		e = x.queue(m.from).at(m.entry.rank())
+	} else if s := x.settings[m.from.destination]; s != nil {
+		e = &s.entry
+	}
+	if e == nil || *e != m.entry {
+		return nil
+	}
+	return e
+}
+
+// pick claims and pins due deliveries for wants. Their bodies have at most maxBytes in all, unless the
+// first one alone has more.
+func (x *index) pick(wants []store.Want, maxBytes int64, now time.Time) (claims []*claim, pins []pinned) {
+	var bytes int64
+	for i := range wants {
+		w := &wants[i]
+		l := x.lanes[w.Destination]
+		if l == nil {
+			continue
+		}
+		q := l.queue(w.Retries)
+		e := q.first()
+		for n := 0; n < w.Max && e != nil && e.due <= now.UnixMicro(); n++ {
+			if bytes += e.bytes(); bytes > maxBytes && len(claims) > 0 {
+				maxBytes = 0 // nothing fits any more
+				break
+			}
+			taken, _ := q.remove(e.rank())
+			pins = append(pins, x.segs.pin(taken, len(claims)))
+			claims = append(claims, x.claim(l, taken, w.Retries))
+			e = q.first()
+		}
+	}
+	return claims, pins
+}
+
+// postpone ends the claim of a delivery that the disk could not read. In the index, but not on the
+// disk, it becomes due at until, so that the other deliveries of its queue come first.
+func (x *index) postpone(c *claim, until time.Time) {
+	x.unclaim(c)
+	c.entry.due = until.UnixMicro()
+	x.push(queueID{waitingKind(c.retry), c.lane.name}, c.entry)
+	x.announce(c.lane.name)
+}
+
+// waitingAfter returns the entries of a destination's waiting deliveries behind a rank, up to a
+// page of them.
+func (x *index) waitingAfter(destination string, from rank) (all []entry) {
+	l := x.lanes[destination]
+	if l == nil {
+		return nil
+	}
+	all = append(l.fresh.after(from, page), l.retries.after(from, page)...)
+	for _, c := range x.claims {
+		if c.lane == l && from.before(c.entry.rank()) {
+			all = append(all, c.entry)
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return a.rank().compare(b.rank()) })
+	return all[:min(len(all), page)]
+}
+
+// keep adds a setting with its record to the index.
+func (x *index) keep(r *record, e store.Setting) {
+	s := &setting{e, entryOf(r)}
+	x.settings[e.Name] = s
+	x.count(&s.entry, 1)
 }

@@ -15,7 +15,7 @@ import (
 // A janitor works in the background. It writes hints, removes segments without needed records,
 // merges segments with few needed records, and expires the history.
 type janitor struct {
-	*Store
+	store  *Store
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
 	// busy has a value while the janitor or an Erase works. Only the goroutine that has put the
@@ -38,7 +38,7 @@ func (j *janitor) run() {
 		if err != nil || !j.postponed() {
 			j.ran(err)
 		}
-		wake := j.index.tidy
+		wake := j.store.index.tidy
 		if err != nil {
 			next, wake = time.Now().Add(again), nil
 		}
@@ -50,24 +50,21 @@ func (j *janitor) run() {
 // fails for the same reason.
 func (j *janitor) ran(err error) {
 	if j.ctx.Err() == nil { // otherwise the close of the store has ended the work
-		j.upkeep.Ran("janitor", "the disk space of ended deliveries is not freed; check the disk", err)
+		j.store.upkeep.Ran("janitor", "the disk space of ended deliveries is not freed; check the disk", err)
 	}
 }
 
 // postponed says that the janitor leaves a segment alone for now.
 func (j *janitor) postponed() bool {
-	j.index.mu.Lock()
-	defer j.index.mu.Unlock()
-	for _, g := range j.index.segs {
+	j.store.index.mu.Lock()
+	defer j.store.index.mu.Unlock()
+	for _, g := range j.store.index.segs {
 		if time.Now().Before(g.later) {
 			return true
 		}
 	}
 	return false
 }
-
-// Failing implements store.Maintained.
-func (s *Store) Failing() map[string]time.Time { return s.upkeep.Failing() }
 
 // sleep waits until a time, or without end if the time is zero. It returns early if wake has a
 // value, or when the store closes. While it waits, the janitor is not busy.
@@ -91,13 +88,13 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	// The segment that was sealed last gets no hint until another segment is sealed. By then most
 	// segments have no needed record any more, and so need no hint at all.
 	var unhinted []*segment
-	j.index.mu.Lock()
-	for _, n := range j.index.segs.numbers() {
-		if g := j.index.segs[n]; g.sealed && !g.hinted && g.live > 0 {
+	j.store.index.mu.Lock()
+	for _, n := range j.store.index.segs.numbers() {
+		if g := j.store.index.segs[n]; g.sealed && !g.hinted && g.live > 0 {
 			unhinted = append(unhinted, g)
 		}
 	}
-	j.index.mu.Unlock()
+	j.store.index.mu.Unlock()
 	for _, g := range unhinted[:max(len(unhinted)-1, 0)] {
 		if !time.Now().Before(g.later) {
 			err = cmp.Or(j.leave(g, j.writeHint(g)), err) // an error stops only this step
@@ -133,7 +130,7 @@ func (j *janitor) leave(g *segment, err error) error {
 		return err
 	}
 	g.later = time.Now().Add(pause)
-	time.AfterFunc(pause, j.index.tidy.give)
+	time.AfterFunc(pause, j.store.index.tidy.give)
 	return nil
 }
 
@@ -142,23 +139,23 @@ func (j *janitor) leave(g *segment, err error) error {
 func (j *janitor) expire() (next time.Time, err error) {
 	for {
 		var expired []transition
-		j.index.mu.Lock()
-		bytes := j.index.history.bytes
-		for _, e := range j.index.history.after(firstPoint, page) {
-			if j.config.HistoryAge != store.Unlimited {
-				next = e.dueAt().Add(j.config.HistoryAge)
+		j.store.index.mu.Lock()
+		bytes := j.store.index.history.bytes
+		for _, e := range j.store.index.history.after(firstRank, page) {
+			if j.store.config.HistoryAge != store.Unlimited {
+				next = e.dueAt().Add(j.store.config.HistoryAge)
 			}
-			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == store.Unlimited || bytes <= j.config.HistoryBytes) {
+			if (next.IsZero() || next.After(j.store.Now())) && (j.store.config.HistoryBytes == store.Unlimited || bytes <= j.store.config.HistoryBytes) {
 				break
 			}
-			expired = append(expired, leaving(where{kind: kindDelivered}, e.point()))
+			expired = append(expired, leaving(queueID{kind: kindDelivered}, e.rank()))
 			bytes -= e.bytes()
 		}
-		j.index.mu.Unlock()
+		j.store.index.mu.Unlock()
 		if len(expired) == 0 {
 			return next, nil
 		}
-		if _, err := j.transit(j.ctx, expired); err != nil {
+		if _, err := j.store.transit(j.ctx, expired); err != nil {
 			return time.Time{}, err
 		}
 		next = time.Time{}
@@ -170,9 +167,9 @@ func (j *janitor) expire() (next time.Time, err error) {
 // quarter, or if all segments take more than twice the needed bytes in them plus half the size of a
 // segment. The other half is for the copies of a merge, before the segment is removed.
 func (j *janitor) choose() (best *segment) {
-	j.index.mu.Lock()
-	defer j.index.mu.Unlock()
-	segs := j.index.segs
+	j.store.index.mu.Lock()
+	defer j.store.index.mu.Unlock()
+	segs := j.store.index.segs
 	total, needed := int64(0), int64(0)
 	for _, n := range segs.numbers() {
 		g := segs[n]
@@ -188,7 +185,7 @@ func (j *janitor) choose() (best *segment) {
 			best = g
 		}
 	}
-	if best != nil && (best.needed() <= best.end/4 || total > 2*needed+j.writer.segmentBytes/2) {
+	if best != nil && (best.needed() <= best.end/4 || total > 2*needed+j.store.writer.segmentBytes/2) {
 		return best
 	}
 	return nil
@@ -222,26 +219,26 @@ func (j *janitor) retire(g *segment) error {
 		case r.whole() && r.stored != noDedup:
 			latest, last = append(latest, r.key[:]...), max(last, r.stored)
 		case r.kind == kindKeys && !r.damaged:
-			keys = append(keys, j.index.remembered(r.payload, r.due)...)
+			keys = append(keys, j.store.index.remembered(r.payload, r.due)...)
 		case r.kind == kindGone && !r.damaged:
 			refs = append(refs, r.refs()...)
 		}
 	}
-	keys = append(keys, j.index.remembered(latest, last)...)
-	j.index.mu.Lock()
+	keys = append(keys, j.store.index.remembered(latest, last)...)
+	j.store.index.mu.Lock()
 	busy, copied := g.live > 0, uint32(0)
-	for n, other := range j.index.segs {
+	for n, other := range j.store.index.segs {
 		if other.copied && other != g {
 			copied = max(copied, n)
 		}
 	}
 	for i := range refs {
-		if r := &refs[i]; r.seg == g.number || j.index.segs[r.seg] == nil {
+		if r := &refs[i]; r.seg == g.id.number || j.store.index.segs[r.seg] == nil {
 			r.seg = copied
 		}
 	}
 	refs = slices.DeleteFunc(refs, func(r ref) bool { return r.seg == 0 })
-	j.index.mu.Unlock()
+	j.store.index.mu.Unlock()
 	if busy {
 		return errBusy
 	}
@@ -252,52 +249,24 @@ func (j *janitor) retire(g *segment) error {
 		return err
 	}
 	g.unpin()
-	j.leftovers = append(j.leftovers, g.name())
+	j.leftovers = append(j.leftovers, g.id.name())
 	return j.removeLeftovers()
 }
 
 // maxKeys bounds the keys in a record of kindKeys.
 const maxKeys = 4096
 
-// remembered returns records of kindKeys with those of the keys that the dedup window still has.
-// last is the time of the latest put. The caller does not hold mu.
-func (x *index) remembered(keys []byte, last int64) (rs []record) {
-	for chunk := range slices.Chunk(keys, 16*maxKeys) {
-		x.mu.Lock()
-		var known []byte
-		for key := range slices.Chunk(chunk, 16) {
-			if x.seen.Has([16]byte(key)) {
-				known = append(known, key...)
-			}
-		}
-		x.mu.Unlock()
-		if len(known) > 0 {
-			rs = append(rs, keysRecord(known, last))
-		}
-	}
-	return rs
-}
-
 // drop removes a segment from the index, and from the list of needed segments. Only this segment had
 // refs and keys, so drop stores them again.
 func (j *janitor) drop(seg *segment, refs []ref, keys []record) error {
-	return j.writer.do(j.ctx, func(g *group) error {
+	return j.store.writer.do(j.ctx, func(g *group) error {
 		g.gone(refs, 0)
 		g.remember(keys)
-		segments := g.segs.record(seg.number)
+		segments := g.index.segs.record(seg.id.number)
 		g.add(&segments)
-		g.then(func() { delete(g.segs, seg.number) })
+		g.then(func() { delete(g.index.segs, seg.id.number) })
 		return nil
 	}, alone, false)
-}
-
-// remember adds records of kindKeys to the group.
-func (g *group) remember(keys []record) {
-	for i := range keys {
-		r := &keys[i]
-		g.add(r)
-		g.then(func() { g.segs[r.seg].keys += recordSize(len(r.payload)) })
-	}
 }
 
 // removeLeftovers removes the leftovers. Once it returns nil, the files stay removed, even after a
@@ -307,13 +276,38 @@ func (j *janitor) removeLeftovers() error {
 		return nil
 	}
 	for _, name := range j.leftovers {
-		if err := j.disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := j.store.disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	if err := j.disk.SyncNames(); err != nil {
+	if err := j.store.disk.SyncNames(); err != nil {
 		return err
 	}
 	j.leftovers = nil
+	return nil
+}
+
+// writeHint writes the hint of a sealed segment. It writes none if a part of the segment is damaged,
+// so that each Open reads the segment and reports that part. The error is errUnread if the disk
+// cannot read a part.
+func (j *janitor) writeHint(g *segment) error {
+	c, err := scan(g.file, g.id, g.end, g.end)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnread, err)
+	}
+	if c.intact() {
+		if err = g.file.Truncate(g.end); err == nil {
+			_, err = g.file.WriteAt(appendHint(nil, c.records, g.id.salt), g.end)
+		}
+		if err == nil {
+			err = g.file.Sync()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	j.store.index.mu.Lock()
+	g.hinted = true
+	j.store.index.mu.Unlock()
 	return nil
 }

@@ -28,14 +28,14 @@ const (
 // segment is missing or too short. The log may have grown since. The zero mark stands for an empty
 // log. Open ignores a mark at the offset 0, which format 5 had: that segment may be removed.
 type mark struct {
-	segmentID
-	end int64
+	segment segmentID
+	end     int64
 }
 
 // line appends the line about a mark to b.
 func (m mark) line(b []byte) []byte {
 	from := len(b)
-	b = strconv.AppendInt(append(m.segmentID.append(b), ' '), m.end, 10)
+	b = strconv.AppendInt(append(m.segment.append(b), ' '), m.end, 10)
 	sum := crc32.Checksum(b[from:], castagnoli)
 	at := len(b)
 	b = strconv.AppendUint(b, 1<<32|uint64(sum), 16) // 8 digits behind the first one
@@ -45,20 +45,20 @@ func (m mark) line(b []byte) []byte {
 
 // parseMark decodes a line about a mark. ok reports whether the line is valid.
 func parseMark(line string) (m mark, ok bool) {
-	fmt.Sscanf(line, "segment-%d-%x.log %d", &m.number, &m.salt, &m.end)
+	fmt.Sscanf(line, "segment-%d-%x.log %d", &m.segment.number, &m.segment.salt, &m.end)
 	return m, line == string(m.line(nil))
 }
 
 // after reports whether a mark is later than another one of the same folder.
 func (m mark) after(n mark) bool {
-	return m.number > n.number || m.number == n.number && m.end > n.end
+	return m.segment.number > n.segment.number || m.segment.number == n.segment.number && m.end > n.end
 }
 
 var errEmpty = fmt.Errorf("%w: it is empty", ErrDamaged)
 
 // A manifest is the file MANIFEST.
 type manifest struct {
-	mark              // the latest one
+	mark    mark      // the latest one
 	old     bool      // the file has format 5
 	file    disk.File // nil until the method open
 	page    int64     // the page for the next mark: the one with the earlier mark
@@ -161,11 +161,11 @@ func (m *manifest) set(at mark) {
 		m.synced = segmentID{}
 		return
 	}
-	if m.synced != at.segmentID {
+	if m.synced != at.segment {
 		if m.file.Sync() != nil {
 			return
 		}
-		m.synced = at.segmentID
+		m.synced = at.segment
 	}
 	m.page = 3 - m.page
 }

@@ -75,7 +75,7 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	ld := newLoader(d, dir, c, lock)
-	s := ld.Store
+	s := ld.store
 	defer func() {
 		if err != nil {
 			closeFiles(s)
@@ -109,7 +109,7 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 			return nil
 		}, recordHeader, false) // after an error, the next Open tries again
 	}
-	s.janitor = &janitor{Store: s, busy: make(chan struct{}, 1), leftovers: ld.leftovers}
+	s.janitor = &janitor{store: s, busy: make(chan struct{}, 1), leftovers: ld.leftovers}
 	s.janitor.ctx, s.janitor.cancel = context.WithCancel(context.Background())
 	s.running.Go(s.janitor.run) // ended by Close
 	return s, nil

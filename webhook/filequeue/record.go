@@ -73,8 +73,8 @@ const (
 // noDedup is the time of a put that the dedup window ignores.
 const noDedup = 0
 
-// A header is the decoded header of a record.
-type header struct {
+// A record is a record that was read from a segment, or that is about to be written.
+type record struct {
 	length, tag uint32
 	kind        kind
 	flags       uint8
@@ -83,6 +83,10 @@ type header struct {
 	due, stored int64
 	key         [16]byte
 	size, sum   uint32
+
+	pos     position
+	payload []byte // only the tag if the record comes from scan or a hint
+	damaged bool   // scan found that the payload cannot be read
 }
 
 // The flags of records.
@@ -93,8 +97,8 @@ const (
 	flagEnd               // the last one of its op
 )
 
-// has reports whether the header has a flag.
-func (h *header) has(flag uint8) bool { return h.flags&flag != 0 }
+// has reports whether the record has a flag.
+func (r *record) has(flag uint8) bool { return r.flags&flag != 0 }
 
 // flag sets the flags first and last of the first and the last record, and clears them elsewhere.
 func flag(rs []*record, first, last uint8) {
@@ -114,58 +118,50 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func recordSize(payload int) int64 { return (int64(payload) + recordHeader + 7) &^ 7 }
 
 // append appends the encoded header of a record at an offset of a segment.
-func (h *header) append(b []byte, salt uint64, off int64) []byte {
+func (r *record) append(b []byte, salt uint64, off int64) []byte {
 	from := len(b)
 	le := binary.LittleEndian
-	b = le.AppendUint32(le.AppendUint32(b, h.length), h.tag)
-	b = append(b, byte(h.kind), h.flags, 0, 0)
-	b = le.AppendUint64(le.AppendUint32(b, h.user), h.seq)
-	b = le.AppendUint64(le.AppendUint64(b, uint64(h.due)), uint64(h.stored))
-	b = append(b, h.key[:]...)
-	b = le.AppendUint32(le.AppendUint32(b, h.size), h.sum)
+	b = le.AppendUint32(le.AppendUint32(b, r.length), r.tag)
+	b = append(b, byte(r.kind), r.flags, 0, 0)
+	b = le.AppendUint64(le.AppendUint32(b, r.user), r.seq)
+	b = le.AppendUint64(le.AppendUint64(b, uint64(r.due)), uint64(r.stored))
+	b = append(b, r.key[:]...)
+	b = le.AppendUint32(le.AppendUint32(b, r.size), r.sum)
 	return le.AppendUint32(b, headerSum(b[from:], salt, off))
 }
 
-// decodeHeader decodes the header of the record at an offset of a segment. ok reports whether b has
-// a valid header.
-func decodeHeader(b []byte, salt uint64, off int64) (h header, ok bool) {
+// decodeHeader returns the record at an offset of a segment, without its payload. ok reports whether
+// b has a valid header.
+func decodeHeader(b []byte, id segmentID, off int64) (r record, ok bool) {
 	le := binary.LittleEndian
-	if b[8] == 0 || kind(b[8]) >= kindEnd || le.Uint32(b[64:]) != headerSum(b[:64], salt, off) {
-		return h, false
+	if b[8] == 0 || kind(b[8]) >= kindEnd || le.Uint32(b[64:]) != headerSum(b[:64], id.salt, off) {
+		return r, false
 	}
-	h = header{
+	r = record{
 		length: le.Uint32(b), tag: le.Uint32(b[4:]), kind: kind(b[8]), flags: b[9],
 		user: le.Uint32(b[12:]), seq: le.Uint64(b[16:]), due: int64(le.Uint64(b[24:])), stored: int64(le.Uint64(b[32:])),
 		key: [16]byte(b[40:]), size: le.Uint32(b[56:]), sum: le.Uint32(b[60:]),
+		pos: position{id.number, uint32(off)},
 	}
-	return h, h.tag <= h.length
+	return r, r.tag <= r.length
 }
 
-// headerSum returns the checksum of a header. It begins with the place of the record instead of
-// zero, so a copy of the header elsewhere has another checksum.
+// headerSum returns the checksum of a header. It begins with the position of the record instead
+// of zero, so a copy of the header elsewhere has another checksum.
 func headerSum(b []byte, salt uint64, off int64) uint32 {
 	return crc32.Update(uint32(salt)^uint32(salt>>32)^uint32(off), castagnoli, b)
 }
 
-// A record holds the header and the payload of a record that was read from a segment, or that is
-// about to be written.
-type record struct {
-	header
-	place
-	payload []byte // only the tag if the record comes from scan or a hint
-	damaged bool   // scan found that the payload cannot be read
-}
-
 // tagged returns a record of kind k whose payload consists only of the tag.
 func tagged(k kind, tag []byte) record {
-	return record{header: header{kind: k, length: uint32(len(tag)), tag: uint32(len(tag)), sum: crc32.Checksum(tag, castagnoli)}, payload: tag}
+	return record{kind: k, length: uint32(len(tag)), tag: uint32(len(tag)), sum: crc32.Checksum(tag, castagnoli), payload: tag}
 }
 
 // delivery reports whether the record has a delivery, or a change of one.
-func (h *header) delivery() bool { return h.kind <= kindDelivered }
+func (r *record) delivery() bool { return r.kind <= kindDelivered }
 
 // whole reports whether the record has a delivery with its body.
-func (h *header) whole() bool { return h.delivery() && h.tag > 0 }
+func (r *record) whole() bool { return r.delivery() && r.tag > 0 }
 
 // waitingKind returns the kind of a waiting delivery.
 func waitingKind(retry bool) kind {

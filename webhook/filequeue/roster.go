@@ -1,7 +1,6 @@
 package filequeue
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/disk"
-	"github.com/hookferry/analytics/webhook/store"
 )
 
 // rosterName is the file of the bbolt database with the audiences. The database is a B-tree,
@@ -102,45 +100,15 @@ func (r *roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) erro
 	return nil
 }
 
-// UpdateAudience implements audience.Roster. It calls f with an audience's record and members in one
-// transaction, and stores the record if f changes it.
-func (r *roster) UpdateAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
-	return r.run(ctx, (*bolt.DB).Update, func(tx *bolt.Tx) error {
-		a, err := tx.CreateBucketIfNotExists([]byte(id))
-		if err != nil {
-			return err
-		}
-		members, err := a.CreateBucketIfNotExists(bucketMembers)
-		if err != nil {
-			return err
-		}
-		var rec audience.Record
-		before := a.Get(rowRecord)
-		if before != nil {
-			if err := rec.UnmarshalBinary(before); err != nil {
-				return err
-			}
-		}
-		if err := f(&rec, rows{members}); err != nil {
-			return err
-		}
-		after, err := rec.AppendBinary(nil)
-		if err != nil || bytes.Equal(after, before) {
-			return err
-		}
-		return a.Put(rowRecord, after)
-	})
-}
-
 // rows is the bucket of an audience's members. It implements audience.Members.
-type rows struct{ *bolt.Bucket }
+type rows struct{ bucket *bolt.Bucket }
 
 // Get implements audience.Members.
 func (b rows) Get(users []string) ([]audience.Member, error) {
 	found := make([]audience.Member, len(users))
 	for i, user := range users {
 		found[i].User = user
-		if row := b.Bucket.Get([]byte(user)); row != nil {
+		if row := b.bucket.Get([]byte(user)); row != nil {
 			found[i].Generation = binary.BigEndian.Uint64(row)
 		}
 	}
@@ -149,7 +117,7 @@ func (b rows) Get(users []string) ([]audience.Member, error) {
 
 // Next implements audience.Members.
 func (b rows) Next(after string, max int) (next []audience.Member, _ error) {
-	for user, row := range following(b.Cursor(), after) {
+	for user, row := range following(b.bucket.Cursor(), after) {
 		if len(next) == max {
 			break
 		}
@@ -163,9 +131,9 @@ func (b rows) Set(users []string, generation uint64) (err error) {
 	row := binary.BigEndian.AppendUint64(nil, generation)
 	for _, user := range users {
 		if generation == 0 {
-			err = b.Delete([]byte(user))
+			err = b.bucket.Delete([]byte(user))
 		} else {
-			err = b.Put([]byte(user), row)
+			err = b.bucket.Put([]byte(user), row)
 		}
 		if err != nil {
 			return err
@@ -185,43 +153,6 @@ func following(c *bolt.Cursor, after string) iter.Seq2[[]byte, []byte] {
 			k, v = c.Next()
 		}
 	}
-}
-
-// Members implements audience.Roster.
-func (r *roster) Members(ctx context.Context, id string) iter.Seq2[string, error] {
-	return store.Pages("", func(after string) (users []string, last string, err error) {
-		err = r.run(ctx, (*bolt.DB).View, func(tx *bolt.Tx) error {
-			if a := tx.Bucket([]byte(id)); a != nil {
-				next, _ := rows{a.Bucket(bucketMembers)}.Next(after, page)
-				for _, m := range next {
-					users, last = append(users, m.User), m.User
-				}
-			}
-			return nil
-		})
-		return users, last, err
-	})
-}
-
-// Audiences implements audience.Roster.
-func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return store.Pages("", func(after string) (all []audience.Entry, last string, err error) {
-		err = r.run(ctx, (*bolt.DB).View, func(tx *bolt.Tx) error {
-			for id := range following(tx.Cursor(), after) {
-				if len(all) == page {
-					break
-				}
-				var rec audience.Record
-				if err := rec.UnmarshalBinary(tx.Bucket(id).Get(rowRecord)); err != nil {
-					return err
-				}
-				last = string(id)
-				all = append(all, audience.Entry{ID: last, Name: rec.Name, Generation: rec.Generation})
-			}
-			return nil
-		})
-		return all, last, err
-	})
 }
 
 // recovered turns panics of bbolt into errors, until the caller defers its result. bbolt panics on

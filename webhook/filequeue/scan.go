@@ -107,16 +107,16 @@ func (c *scanned) keep(rs []record) {
 		r := &rs[i]
 		if r.has(flagBegin) {
 			start = i
-		} else if int64(r.off) != next {
+		} else if int64(r.pos.off) != next {
 			start = -1
 		}
-		if next = int64(r.off) + recordSize(int(r.length)); r.damaged {
+		if next = int64(r.pos.off) + recordSize(int(r.length)); r.damaged {
 			start = -1
 		}
 		if start < 0 || !r.has(flagEnd) {
 			continue
 		}
-		if from := int64(rs[start].off); from > c.end {
+		if from := int64(rs[start].pos.off); from > c.end {
 			c.holes = append(c.holes, gap{c.end, from})
 		}
 		c.records = append(c.records, rs[start:i+1]...)
@@ -165,21 +165,22 @@ func (w *window) record(off int64, id segmentID) (r record, err error) {
 	if err != nil || len(b) < recordHeader {
 		return r, err
 	}
-	h, ok := decodeHeader(b, id.salt, off)
+	r, ok := decodeHeader(b, id, off)
 	if !ok {
-		return r, nil
+		return record{}, nil
 	}
-	size := recordHeader + int64(h.length)
+	size := recordHeader + int64(r.length)
 	if b, err = w.at(off, size); err != nil || int64(len(b)) < size {
-		return r, err
+		return record{}, err
 	}
 	payload := b[recordHeader:]
-	if cap(w.tags)-len(w.tags) < int(h.tag) {
-		w.tags = make([]byte, 0, max(int(h.tag), 64<<10))
+	if cap(w.tags)-len(w.tags) < int(r.tag) {
+		w.tags = make([]byte, 0, max(int(r.tag), 64<<10))
 	}
-	w.tags = append(w.tags, payload[:h.tag]...)
-	tag := slices.Clip(w.tags[len(w.tags)-int(h.tag):])
-	return record{header: h, place: place{id.number, uint32(off)}, payload: tag, damaged: crc32.Checksum(payload, castagnoli) != h.sum}, nil
+	w.tags = append(w.tags, payload[:r.tag]...)
+	r.payload = slices.Clip(w.tags[len(w.tags)-int(r.tag):])
+	r.damaged = crc32.Checksum(payload, castagnoli) != r.sum
+	return r, nil
 }
 
 // zero reports whether the file has only zeros from an offset on. Such bytes are space for later
@@ -196,4 +197,23 @@ func (w *window) zero(off int64) bool {
 		off += int64(len(b))
 	}
 	return true
+}
+
+// mend completes the last commit of a segment, which begins with the bytes b, after scan has left out
+// some of its ops.
+func (c *scanned) mend(b []byte, salt uint64) {
+	for _, p := range c.holes {
+		hole := b[p.from-c.last : p.to-c.last]
+		clear(hole)
+		r := record{kind: kindGone, length: uint32(len(hole) - recordHeader), flags: flagBegin | flagEnd}
+		if p.from == c.last {
+			r.flags |= flagFirst
+		}
+		r.sum = crc32.Checksum(hole[recordHeader:], castagnoli)
+		r.append(hole[:0], salt, p.from)
+	}
+	if n := len(c.records); n > 0 {
+		r := &c.records[n-1]
+		r.append(b[int64(r.pos.off)-c.last:][:0], salt, int64(r.pos.off))
+	}
 }

@@ -3,7 +3,10 @@ package filequeue
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -41,7 +44,7 @@ func parseName(name string) (id segmentID, ok bool) {
 
 // A segment is a file of records. index.mu guards the fields from end on.
 type segment struct {
-	segmentID
+	id   segmentID
 	file disk.File
 	pins atomic.Int32 // one for the index, and one for each reader; the last unpin closes the file
 
@@ -87,4 +90,69 @@ func (s segments) live() (bytes int64) {
 		bytes += g.live
 	}
 	return bytes
+}
+
+// bytes reads n bytes of a segment. It uses the memory of b if b is long enough.
+func (g *segment) bytes(off, n int64, b []byte) ([]byte, error) {
+	if int64(len(b)) < n {
+		b = make([]byte, n)
+	}
+	_, err := g.file.ReadAt(b[:n], off)
+	if errors.Is(err, io.EOF) {
+		err = errDamaged
+	}
+	if err != nil {
+		return nil, fmt.Errorf("segment %d, offset %d: %w", g.id.number, off, err)
+	}
+	return b[:n], nil
+}
+
+// decode decodes the record at a position, which begins with the bytes b. It checks that the record has
+// the sequence number seq. If the error is errDamaged, r has the bytes that can be read.
+func (g *segment) decode(at position, seq uint64, b []byte) (r record, err error) {
+	r, ok := decodeHeader(b, g.id, int64(at.off))
+	r.payload = b[recordHeader:]
+	if ok = ok && r.seq == seq && int(r.length) <= len(r.payload); ok {
+		r.payload = r.payload[:r.length]
+		ok = crc32.Checksum(r.payload, castagnoli) == r.sum
+	}
+	if !ok {
+		err = fmt.Errorf("segment %d, offset %d: %w", g.id.number, at.off, errDamaged)
+	}
+	return r, err
+}
+
+// hint appends the records of a segment to dst, if the segment ends at the offset end and has a
+// valid hint there.
+func (g *segment) hint(end int64, dst []record) (rs []record, ok bool) {
+	size, err := g.file.Size()
+	if err != nil || size <= end {
+		return dst, false
+	}
+	b := make([]byte, size-end)
+	if _, err := g.file.ReadAt(b, end); err != nil {
+		return dst, false
+	}
+	return decodeHint(b, g.id, end, dst)
+}
+
+// records returns the records of a segment up to the offset end, where a record ends. It reads only
+// the hint if there is one. The payload of each record is only its tag.
+func (g *segment) records(end int64) ([]record, error) {
+	if rs, ok := g.hint(end, nil); ok {
+		return rs, nil
+	}
+	c, err := scan(g.file, g.id, end, end)
+	return c.records, err
+}
+
+// pin returns an entry with its segments pinned.
+func (s segments) pin(e entry, i int) pinned {
+	p := pinned{entry: e, put: s[e.put.seg], i: i}
+	p.put.pins.Add(1)
+	if e.units > 0 {
+		p.state = s[e.state.seg]
+		p.state.pins.Add(1)
+	}
+	return p
 }

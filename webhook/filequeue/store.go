@@ -24,9 +24,9 @@
 // One process at a time can open the folder; a second Open returns ErrLocked. A closed folder can
 // be copied or moved as a whole.
 //
-// To read the code, begin with record.go (the format), then writer.go and append.go (how records get
-// to the disk), index.go and load.go (what is in memory, and how Open builds it), transition.go
-// (how a stored delivery changes), read.go (how it is read), and janitor.go (how disk space is
+// To read the code, begin with record.go (the format), then writer.go and group.go (how records get
+// to the disk), index.go and loader.go (what is in memory, and how Open builds it), transition.go
+// (how a stored delivery changes), reader.go (how it is read), and janitor.go (how disk space is
 // freed).
 package filequeue
 
@@ -44,8 +44,8 @@ import (
 
 // A Store is a store.Store, store.History and audience.Roster. It is safe for concurrent use.
 type Store struct {
-	*roster
-	*reader
+	roster  *roster
+	reader  *reader
 	config  Config
 	disk    disk.Disk
 	lock    io.Closer
@@ -174,4 +174,39 @@ func (c signal) give() {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// Failing implements store.Maintained.
+func (s *Store) Failing() map[string]time.Time { return s.upkeep.Failing() }
+
+// lose removes a delivery that cannot be read. It logs that, unless all transitions find that the
+// delivery has left its queue. d has the parts of the delivery that could be read.
+func (s *Store) lose(d *store.Ended, seq uint64, cause error, ts ...transition) {
+	for i := range ts {
+		ts[i].record.kind, ts[i].lost = kindGone, true
+	}
+	if n, err := s.transit(context.Background(), ts); n > 0 || err != nil {
+		s.reader.complain("a delivery, or a dead letter, cannot be read and is lost", seq, d, cause)
+	}
+}
+
+// Lost returns how many deliveries and dead letters were lost because they could not be read, since
+// the folder was created. No other count includes them.
+func (s *Store) Lost() int {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return s.index.losses
+}
+
+// transit commits transitions, and returns once they are durable. moved is the number of deliveries
+// that were moved. The commit may use the reserve.
+func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err error) {
+	size := int64(recordHeader)
+	for i := range ts {
+		size += 16 + recordSize(len(ts[i].record.payload))
+	}
+	if err := s.writer.do(ctx, func(g *group) error { moved = g.transit(ts); return nil }, size, false); err != nil {
+		return 0, err
+	}
+	return moved, nil
 }

@@ -12,59 +12,6 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// An op plans the records of one call, which are stored all or not at all. It adds them to the group,
-// or returns an error. If a commit fails, the writer reverts the transitions of the op, and may then
-// call the op again. It holds index.mu while it calls ops, and the functions that they gave to then.
-type op func(g *group) error
-
-// A group collects the records of one commit, from one op or more. If the commit fails, all of its
-// ops fail.
-type group struct {
-	*index
-	now     time.Time
-	seq     uint64 // of the next record
-	records []*record
-	bytes   int64 // of the records
-	puts    bool  // some are of ops that may not use the reserve
-
-	transits [][]transition // of the calls of transit
-	thens    []func()
-}
-
-// add adds a record to the group. A record without a sequence number gets the next one.
-func (g *group) add(r *record) {
-	if r.seq == 0 {
-		r.seq = g.seq
-		g.seq++
-	}
-	g.records = append(g.records, r)
-	g.bytes += recordSize(len(r.payload))
-}
-
-// gone adds a record of kindGone that lists refs, if there are any. The argument lost says how many
-// deliveries of them are lost.
-func (g *group) gone(refs []ref, lost int) {
-	if len(refs)+lost == 0 {
-		return
-	}
-	r := listing(kindGone, refs)
-	r.size = uint32(lost)
-	g.add(&r)
-	g.then(func() { g.losses += lost })
-}
-
-// then registers f, which the writer calls once the records are durable.
-func (g *group) then(f func()) { g.thens = append(g.thens, f) }
-
-// revert reverts the transitions of all calls of transit but the first n.
-func (g *group) revert(n int) {
-	for _, ts := range slices.Backward(g.transits[n:]) {
-		for i := range ts {
-			ts[i].revert(g.index)
-		}
-	}
-}
-
 // A request is an op that waits for its commit.
 type request struct {
 	op   op

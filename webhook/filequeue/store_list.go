@@ -29,16 +29,16 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []stor
 	s.index.mu.Unlock()
 	all = make([]store.Ended, len(entries))
 	unread := 0
-	s.load(pins, func(p *pinned, _ *header, d *store.Ended, lerr error) {
-		at := p.point()
+	s.reader.load(pins, func(p *pinned, _ *record, d *store.Ended, lerr error) {
+		at := p.entry.rank()
 		switch {
 		case errors.Is(lerr, errDamaged): // Fetch finds a waiting delivery that cannot be read
-			s.lose(d, at.seq, lerr, leaving(where{kind: kindDead}, at), leaving(where{kind: kindDelivered}, at))
+			s.lose(d, at.seq, lerr, leaving(queueID{kind: kindDead}, at), leaving(queueID{kind: kindDelivered}, at))
 		case lerr != nil:
-			s.complain("a delivery, or a dead letter, cannot be read now, and is missing from lists", p.seq, d, lerr)
+			s.reader.complain("a delivery, or a dead letter, cannot be read now, and is missing from lists", p.entry.seq, d, lerr)
 			unread, err = unread+1, fmt.Errorf("filequeue: %w", lerr)
 		default:
-			all[p.i], all[p.i].Key = *d, keyAt(at)
+			all[p.i], all[p.i].Key = *d, at.key()
 		}
 	})
 	if err != nil && unread == len(entries) { // the whole disk may be failing
@@ -47,14 +47,14 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []stor
 	return slices.DeleteFunc(all, func(d store.Ended) bool { return d.Key == "" }), nil
 }
 
-// pages yields the deliveries behind a point. It reads them page by page: the function get returns
+// pages yields the deliveries behind a rank. It reads them page by page: the function get returns
 // the entries of the first page behind its argument from.
-func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[store.Ended, error] {
-	return store.Pages(keyAt(from), func(after string) (all []store.Ended, next string, err error) {
+func (s *Store) pages(ctx context.Context, from rank, get func(x *index, from rank) []entry) iter.Seq2[store.Ended, error] {
+	return store.Pages(from.key(), func(after string) (all []store.Ended, next string, err error) {
 		all, err = read(ctx, s, func(x *index) []entry {
-			entries := get(x, pointOf(after))
+			entries := get(x, rankOf(after))
 			if n := len(entries); n > 0 {
-				next = keyAt(entries[n-1].point())
+				next = entries[n-1].rank().key()
 			}
 			return entries
 		})
@@ -64,23 +64,23 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 
 // list yields the dead letters or, with kindDelivered as k, the history.
 func list(ctx context.Context, s *Store, k kind, filter *store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
-	first, last := firstPoint, lastPoint
+	first, last := firstRank, lastRank
 	if !filter.From.IsZero() {
-		first = point{filter.From.UnixMicro() - 1, lastPoint.seq - 1}
+		first = rank{filter.From.UnixMicro() - 1, lastRank.seq - 1}
 	}
 	if !filter.To.IsZero() {
-		last = point{due: filter.To.UnixMicro()}
+		last = rank{due: filter.To.UnixMicro()}
 	}
 	begin, next := first, (*queue).after
 	if filter.NewestFirst {
 		begin, next = last, (*queue).before
 	}
-	if p := pointOf(after); p != firstPoint && begin.before(p) != filter.NewestFirst {
+	if p := rankOf(after); p != firstRank && begin.before(p) != filter.NewestFirst {
 		begin = p
 	}
 	return func(yield func(store.Ended, error) bool) {
-		for d, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(x.queue(where{kind: k}), from, page) }) {
-			if at := pointOf(d.Key); err == nil && (!first.before(at) || !at.before(last)) {
+		for d, err := range s.pages(ctx, begin, func(x *index, from rank) []entry { return next(x.queue(queueID{kind: k}), from, page) }) {
+			if at := rankOf(d.Key); err == nil && (!first.before(at) || !at.before(last)) {
 				return
 			}
 			if (err != nil || filter.Match(&d)) && !yield(d, err) {
@@ -112,30 +112,20 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error)
 	return all[0], nil
 }
 
-// named returns the entries with these keys.
-func (q *queue) named(keys ...string) (all []entry) {
-	for _, key := range keys {
-		if e := q.at(pointOf(key)); e != nil {
-			all = append(all, *e)
-		}
-	}
-	return all
-}
-
 // Waiting implements store.Keeper. The index does not have the IDs of deliveries. So to find where
 // to begin, Waiting reads all deliveries up to the one with the ID after.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
-	get := func(x *index, from point) []entry { return x.waitingAfter(destination, from) }
+	get := func(x *index, from rank) []entry { return x.waitingAfter(destination, from) }
 	return func(yield func(store.Delivery, error) bool) {
-		from := firstPoint
+		from := firstRank
 		if after != "" {
-			for d, err := range s.pages(ctx, firstPoint, get) {
+			for d, err := range s.pages(ctx, firstRank, get) {
 				if err != nil {
 					yield(store.Delivery{}, err)
 					return
 				}
 				if d.ID == after {
-					from = pointOf(d.Key)
+					from = rankOf(d.Key)
 					break
 				}
 			}
@@ -146,21 +136,4 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 			}
 		}
 	}
-}
-
-// waitingAfter returns the entries of a destination's waiting deliveries behind a point, up to a
-// page of them.
-func (x *index) waitingAfter(destination string, from point) (all []entry) {
-	l := x.lanes[destination]
-	if l == nil {
-		return nil
-	}
-	all = append(l.fresh.after(from, page), l.retries.after(from, page)...)
-	for _, c := range x.claims {
-		if c.lane == l && from.before(c.point()) {
-			all = append(all, c.entry)
-		}
-	}
-	slices.SortFunc(all, func(a, b entry) int { return a.point().compare(b.point()) })
-	return all[:min(len(all), page)]
 }

@@ -24,7 +24,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		for i := range all {
 			d := &all[i]
 			d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.At = s.Now(), time.Time{}, 0, nil, "", time.Time{}
-			if ts[i], err = restate(where{kindDead, d.Destination}, d, kindFresh); err != nil {
+			if ts[i], err = restate(queueID{kindDead, d.Destination}, d, kindFresh); err != nil {
 				return n, err
 			}
 		}
@@ -44,7 +44,7 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) 
 	defer s.gate.Leave()
 	ts := make([]transition, len(keys))
 	for i, key := range keys {
-		ts[i] = leaving(where{kind: kindDead}, pointOf(key))
+		ts[i] = leaving(queueID{kind: kindDead}, rankOf(key))
 	}
 	return s.transit(ctx, ts)
 }
@@ -59,18 +59,18 @@ func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store
 	}
 	defer s.gate.Leave()
 	now := s.Now()
-	for from, more := firstPoint, true; more; {
+	for from, more := firstRank, true; more; {
 		var claimed map[uint64]*claim
-		retries := make(map[point]bool) // from the index, as the state of a delivery may be unreadable
+		retries := make(map[rank]bool) // from the index, as the state of a delivery may be unreadable
 		all, err := read(ctx, s, func(x *index) []entry {
 			claimed = x.claimed()
 			entries := x.waitingAfter(filter.Destination, from)
 			if more = len(entries) > 0; more {
-				from = entries[len(entries)-1].point()
+				from = entries[len(entries)-1].rank()
 			}
 			for _, e := range entries {
-				at := e.point()
-				retries[at] = x.queue(where{kindRetry, filter.Destination}).at(at) != nil
+				at := e.rank()
+				retries[at] = x.queue(queueID{kindRetry, filter.Destination}).at(at) != nil
 			}
 			return entries
 		})
@@ -80,8 +80,8 @@ func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store
 		var ts []transition
 		for i := range all {
 			d := &all[i]
-			at := pointOf(d.Key)
-			w := where{waitingKind(retries[at]), d.Destination}
+			at := rankOf(d.Key)
+			w := queueID{waitingKind(retries[at]), d.Destination}
 			switch {
 			case !filter.Match(&d.Delivery):
 			case claimed[at.seq] != nil:

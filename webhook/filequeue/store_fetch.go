@@ -30,12 +30,12 @@ func (s *Store) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, d
 	clear(dst[had:])
 	var unread []*claim
 	var err error
-	s.load(pins, func(p *pinned, _ *header, d *store.Ended, lerr error) {
+	s.reader.load(pins, func(p *pinned, _ *record, d *store.Ended, lerr error) {
 		switch c := claims[p.i]; {
 		case errors.Is(lerr, errDamaged): // if it cannot be removed either, it stays claimed
-			s.lose(d, p.seq, lerr, transition{id: c.id})
+			s.lose(d, p.entry.seq, lerr, transition{id: c.id})
 		case lerr != nil: // the whole disk may be failing, or only this part of it
-			s.complain("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, d, lerr)
+			s.reader.complain("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.entry.seq, d, lerr)
 			unread, err = append(unread, c), lerr
 		default:
 			d.Claim = c.id
@@ -52,46 +52,11 @@ func (s *Store) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, d
 	}
 	for i := range wants {
 		w := &wants[i]
-		w.Next = s.index.queue(where{waitingKind(w.Retries), w.Destination}).first().dueAt()
+		w.Next = s.index.queue(queueID{waitingKind(w.Retries), w.Destination}).first().dueAt()
 	}
 	read := slices.DeleteFunc(dst[had:], func(d store.Delivery) bool { return d.Claim == 0 })
 	return dst[:had+len(read)], nil
 }
 
-// pick claims and pins due deliveries for wants. Their bodies have at most maxBytes in all, unless the
-// first one alone has more.
-func (x *index) pick(wants []store.Want, maxBytes int64, now time.Time) (claims []*claim, pins []pinned) {
-	var bytes int64
-	for i := range wants {
-		w := &wants[i]
-		l := x.lanes[w.Destination]
-		if l == nil {
-			continue
-		}
-		q := l.queue(w.Retries)
-		e := q.first()
-		for n := 0; n < w.Max && e != nil && e.due <= now.UnixMicro(); n++ {
-			if bytes += e.bytes(); bytes > maxBytes && len(claims) > 0 {
-				maxBytes = 0 // nothing fits any more
-				break
-			}
-			taken, _ := q.remove(e.point())
-			pins = append(pins, x.segs.pin(taken, len(claims)))
-			claims = append(claims, x.claim(l, taken, w.Retries))
-			e = q.first()
-		}
-	}
-	return claims, pins
-}
-
 // readAgain is how long Fetch and the janitor leave alone what the disk could not read.
 const readAgain = time.Minute
-
-// postpone ends the claim of a delivery that the disk could not read. In the index, but not on the
-// disk, it becomes due at until, so that the other deliveries of its queue come first.
-func (x *index) postpone(c *claim, until time.Time) {
-	x.unclaim(c)
-	c.due = until.UnixMicro()
-	x.push(where{waitingKind(c.retry), c.lane.name}, c.entry)
-	x.announce(c.lane.name)
-}

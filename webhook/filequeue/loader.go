@@ -15,7 +15,7 @@ import (
 // A loader builds the index from the segments. It reads the records backwards, so it knows the outcome
 // of a delivery before it comes to the put. Of several copies of a record, the first found counts.
 type loader struct {
-	*Store
+	store  *Store
 	gone   seqSet            // records that are gone
 	met    seqSet            // whole records and settings that the loader has found
 	states map[uint64]record // the latest states of deliveries whose whole records are yet to come
@@ -61,7 +61,7 @@ func newLoader(d disk.Disk, dir string, c Config, lock io.Closer) *loader {
 	s.upkeep = store.NewUpkeep("filequeue", c.Logger)
 	s.roster = &roster{store: s, dir: dir}
 	return &loader{
-		Store: s, ctx: context.Background(), progress: func(int64) {},
+		store: s, ctx: context.Background(), progress: func(int64) {},
 		gone: make(seqSet), met: make(seqSet), states: make(map[uint64]record),
 	}
 }
@@ -71,7 +71,7 @@ func (ld *loader) report(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); ld.lenient {
 		ld.missing = append(ld.missing, text)
 	} else {
-		ld.config.Logger.Error("filequeue: " + text)
+		ld.store.config.Logger.Error("filequeue: " + text)
 	}
 }
 
@@ -83,7 +83,7 @@ func (ld *loader) lacks(segment string) {
 
 // load reads the folder and builds the index. It writes nothing.
 func (ld *loader) load() error {
-	files, err := ld.disk.List()
+	files, err := ld.store.disk.List()
 	if err != nil {
 		return fmt.Errorf("filequeue: %w", err)
 	}
@@ -103,7 +103,7 @@ func (ld *loader) load() error {
 			ld.leftovers = append(ld.leftovers, id.name()) // the last process was about to remove it
 			continue
 		}
-		f, err := ld.disk.Open(id.name())
+		f, err := ld.store.disk.Open(id.name())
 		if err != nil && ld.lenient {
 			ld.report("%s cannot be opened, and all deliveries in it are missing: %v", id.name(), err)
 			continue
@@ -113,7 +113,7 @@ func (ld *loader) load() error {
 		if ld.lenient {
 			f = patient{f}
 		}
-		g := &segment{segmentID: id, file: f, sealed: true}
+		g := &segment{id: id, file: f, sealed: true}
 		g.pins.Store(1)
 		if rs, err = ld.records(g, rs[:0]); err != nil {
 			g.unpin()
@@ -124,18 +124,18 @@ func (ld *loader) load() error {
 			ld.leftovers = append(ld.leftovers, id.name())
 			continue
 		}
-		ld.index.segs[id.number] = g
+		ld.store.index.segs[id.number] = g
 		for i := range slices.Backward(rs) {
 			ld.apply(g, &rs[i])
 		}
 	}
-	if m := ld.marked; m.end > 0 && (ld.latest == nil || ld.latest.number < m.number || ld.latest.number == m.number && ld.latest.salt != m.salt) {
-		what := m.name()
-		if found[m.number] {
+	if m := ld.marked; m.end > 0 && (ld.latest == nil || ld.latest.id.number < m.segment.number || ld.latest.id.number == m.segment.number && ld.latest.id.salt != m.segment.salt) {
+		what := m.segment.name()
+		if found[m.segment.number] {
 			what = "the content of " + what
 		}
 		ld.lacks(what)
-		ld.number = max(ld.number, m.number)
+		ld.number = max(ld.number, m.segment.number)
 	}
 	for n, end := range ld.needed {
 		switch {
@@ -155,7 +155,7 @@ func (ld *loader) load() error {
 
 // records appends the records of a segment to dst. It reads only the hint if there is a valid one.
 func (ld *loader) records(g *segment, dst []record) ([]record, error) {
-	end, known := ld.needed[g.number]
+	end, known := ld.needed[g.id.number]
 	if known && !ld.lenient {
 		if rs, ok := g.hint(end, dst); ok {
 			g.end, g.hinted = end, true
@@ -169,12 +169,12 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 	defer ld.progress(size)
 	if known {
 		size = end
-	} else if g.segmentID == ld.marked.segmentID {
+	} else if g.id == ld.marked.segment {
 		end = ld.marked.end
 	}
-	c, err := scan(g.file, g.segmentID, end, size)
+	c, err := scan(g.file, g.id, end, size)
 	if err != nil {
-		return nil, fmt.Errorf("filequeue: %s: %w", g.name(), err)
+		return nil, fmt.Errorf("filequeue: %s: %w", g.id.name(), err)
 	}
 	if len(c.records) == 0 && !known {
 		return dst, nil // the method load reports the segment if it has the mark
@@ -187,20 +187,20 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 	if c.incomplete {
 		switch _, sealed := g.hint(c.end, nil); { // a hint is all that is behind the records
 		case sealed && latest:
-			ld.lacks("the segment after " + g.name())
+			ld.lacks("the segment after " + g.id.name())
 		case sealed:
 		case latest:
-			ld.doubt = fmt.Sprintf("a part of the last commit, at the end of %s, cannot be read; nothing is missing if the process or the machine stopped while it wrote that commit, as no call had reported it as stored; but if the disk has damaged it, deliveries are missing, or delivered ones may be delivered again", g.name())
+			ld.doubt = fmt.Sprintf("a part of the last commit, at the end of %s, cannot be read; nothing is missing if the process or the machine stopped while it wrote that commit, as no call had reported it as stored; but if the disk has damaged it, deliveries are missing, or delivered ones may be delivered again", g.id.name())
 			if !ld.lenient {
-				ld.config.Logger.Warn("filequeue: " + ld.doubt + "; look for errors of the disk in the log of the system")
+				ld.store.config.Logger.Warn("filequeue: " + ld.doubt + "; look for errors of the disk in the log of the system")
 			}
 		default:
-			ld.report("%s: the last records cannot be read; the deliveries or outcomes in them are missing", g.name())
+			ld.report("%s: the last records cannot be read; the deliveries or outcomes in them are missing", g.id.name())
 		}
 	}
 	for _, p := range c.gaps {
 		ld.unlisted = ld.unlisted || ld.needed == nil
-		ld.report("%s: %d bytes at %d cannot be read; the deliveries or outcomes in them are missing, and delivered ones may be delivered again", g.name(), p.to-p.from, p.from)
+		ld.report("%s: %d bytes at %d cannot be read; the deliveries or outcomes in them are missing, and delivered ones may be delivered again", g.id.name(), p.to-p.from, p.from)
 	}
 	return append(dst, c.records...), nil
 }
@@ -210,7 +210,7 @@ func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
 	if r.damaged && !r.delivery() {
 		ld.unlisted = ld.unlisted || ld.needed == nil && r.kind == kindSegments
-		ld.report("%s: a record at %d cannot be read; a setting may be missing, or deliveries that were done may be delivered again", g.name(), r.off)
+		ld.report("%s: a record at %d cannot be read; a setting may be missing, or deliveries that were done may be delivered again", g.id.name(), r.pos.off)
 		return
 	}
 	switch r.kind {
@@ -219,15 +219,15 @@ func (ld *loader) apply(g *segment, r *record) {
 			ld.gone.add(ref.seq)
 		}
 		if !ld.counted {
-			ld.index.losses += int(r.size)
+			ld.store.index.losses += int(r.size)
 		}
 	case kindSegments:
-		if r.off == 0 && !ld.counted {
-			ld.index.losses += int(r.size)
+		if r.pos.off == 0 && !ld.counted {
+			ld.store.index.losses += int(r.size)
 			ld.counted = true
 		}
 		if ld.needed == nil {
-			ld.needed, ld.listed = make(map[uint32]int64), g.number
+			ld.needed, ld.listed = make(map[uint32]int64), g.id.number
 			for _, ref := range r.refs() {
 				ld.needed[ref.seg] = int64(ref.seq)
 			}
@@ -239,8 +239,8 @@ func (ld *loader) apply(g *segment, r *record) {
 		g.keys += recordSize(int(r.length))
 	case kindSetting:
 		if e := r.setting(); ld.meet(g, r) {
-			if _, later := ld.index.settings[e.Name]; !later {
-				ld.index.keep(r, e)
+			if _, later := ld.store.index.settings[e.Name]; !later {
+				ld.store.index.keep(r, e)
 			}
 		}
 	default:
@@ -265,7 +265,7 @@ func (ld *loader) meet(g *segment, r *record) bool {
 // remember notes a key for the dedup window, up to twice DedupMax of them. The window then evicts the
 // oldest ones, so it has the same keys as before the restart.
 func (ld *loader) remember(key store.Key, at int64) {
-	if len(ld.keys)/2 < ld.config.DedupMax {
+	if len(ld.keys)/2 < ld.store.config.DedupMax {
 		ld.keys = append(ld.keys, timedKey{key, at})
 	}
 }
@@ -283,10 +283,10 @@ func (ld *loader) put(g *segment, r *record) {
 	}
 	e, k := entryOf(r), r.kind
 	if r.damaged {
-		ld.Store.load([]pinned{ld.index.segs.pin(e, 0)}, func(_ *pinned, _ *header, d *store.Ended, _ error) {
-			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
+		ld.store.reader.load([]pinned{ld.store.index.segs.pin(e, 0)}, func(_ *pinned, _ *record, d *store.Ended, _ error) {
+			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.id.name(), r.pos.off, d.MessageID, d.Destination)
 		})
-		ld.lost = append(ld.lost, ref{r.seq, g.number})
+		ld.lost = append(ld.lost, ref{r.seq, g.id.number})
 		return
 	}
 	if stated {
@@ -294,23 +294,23 @@ func (ld *loader) put(g *segment, r *record) {
 		e.setState(&state)
 	}
 	if state.damaged {
-		ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.index.segs[state.seg].name(), state.off, r.payload)
+		ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.store.index.segs[state.pos.seg].id.name(), state.pos.off, r.payload)
 	}
-	ld.index.count(&e, 1)
+	ld.store.index.count(&e, 1)
 	if k == kindDead || k == kindDelivered {
-		ld.index.queue(where{kind: k}).collect(e)
+		ld.store.index.queue(queueID{kind: k}).collect(e)
 		return
 	}
-	l := ld.index.lanes[string(r.payload)] // this look-up allocates no string; the method lane does
+	l := ld.store.index.lanes[string(r.payload)] // this look-up allocates no string; the method lane does
 	if l == nil {
-		l = ld.index.lane(string(r.payload))
+		l = ld.store.index.lane(string(r.payload))
 	}
 	l.queue(k == kindRetry).collect(e)
 }
 
 // finish sorts the queues, and fills the dedup window.
 func (ld *loader) finish() {
-	x := ld.index
+	x := ld.store.index
 	x.dead.sort()
 	x.history.sort()
 	for _, l := range x.lanes {
@@ -334,4 +334,54 @@ func (s seqSet) add(seq uint64) bool {
 	word := s[seq>>6]
 	s[seq>>6] = word | 1<<(seq&63)
 	return s[seq>>6] != word
+}
+
+// reportOn returns a Report about what is in an index.
+func (ld *loader) reportOn(x *index) Report {
+	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing, InDoubt: ld.doubt}
+	for _, g := range x.segs {
+		r.Bytes, r.Needed = r.Bytes+g.end, r.Needed+g.needed()
+	}
+	return r
+}
+
+// copyTo copies what was loaded to a new store, with the same sequence numbers.
+func (ld *loader) copyTo(s *Store) error {
+	err := s.writer.do(ld.ctx, func(g *group) error {
+		g.seq = max(g.seq, ld.seq+1)
+		g.gone(nil, ld.store.index.losses+len(ld.lost))
+		for _, e := range ld.store.index.settings {
+			r := settingRecord(&e.setting)
+			g.add(&r)
+			g.then(func() { g.index.keep(&r, e.setting) })
+		}
+		return nil
+	}, alone, true)
+	for some := range slices.Chunk(ld.keys, maxKeys) {
+		var b []byte
+		for _, k := range some {
+			b = append(b, k.key[:]...)
+		}
+		keys := []record{keysRecord(b, some[len(some)-1].at)}
+		if err == nil {
+			err = s.writer.do(ld.ctx, func(g *group) error { g.remember(keys); return nil }, alone, true)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var moves []move
+	ld.store.index.visit(func(id queueID, e entry) { moves = append(moves, move{entry: e, from: id}) })
+	lost := func(m *move, d *store.Ended, cause error) {
+		ld.report("a delivery cannot be read any more, and is missing: messageId %q: %v", d.MessageID, cause)
+	}
+	return ld.store.reader.copyAll(moves, nil, lost, func(some []move) error {
+		var ts []transition
+		for _, m := range some {
+			if m.copy.stored = noDedup; m.copy.payload != nil { // the dedup keys are stored already
+				ts = append(ts, transition{record: m.copy, put: true, entry: m.entry, from: m.from})
+			}
+		}
+		return s.writer.do(ld.ctx, func(g *group) error { g.transit(ts); return nil }, alone, true)
+	})
 }

@@ -35,27 +35,12 @@ func newPuts(ps []store.Put, now int64) (ts []transition, size int64, err error)
 		if n := len(b) + len(r.payload); n <= cap(b) {
 			b = b[:n]
 		}
-		ts[i] = transition{record: r, put: true, keep: ps[i].Keep, from: spot{where: where{destination: ps[i].Destination}}}
+		ts[i] = transition{record: r, put: true, keep: ps[i].Keep, from: queueID{destination: ps[i].Destination}}
 		if size += recordSize(len(r.payload)); size > maxPut {
 			return nil, 0, fmt.Errorf("%w: filequeue: more than %d bytes", store.ErrTooLarge, maxPut)
 		}
 	}
 	return ts, size, nil
-}
-
-// store adds puts to the group, unless the needed records would then exceed maxBytes.
-func (g *group) store(ts []transition, maxBytes int64) error {
-	had := g.bytes
-	g.transit(ts)
-	if bytes := g.bytes - had; maxBytes != store.Unlimited && bytes > 0 {
-		switch {
-		case bytes > maxBytes:
-			return store.ErrTooLarge
-		case g.segs.live()+g.bytes > maxBytes:
-			return store.ErrQueueFull
-		}
-	}
-	return nil
 }
 
 // Put implements store.Store.

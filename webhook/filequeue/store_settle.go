@@ -28,7 +28,7 @@ func settlement(s *Store, by *store.Settlement) (t transition, err error) {
 		return t, nil
 	case store.Done:
 		if s.config.HistoryAge == 0 {
-			t.kind = kindGone
+			t.record.kind = kindGone
 			return t, nil
 		}
 		if k = kindDelivered; by.At.IsZero() {
@@ -39,7 +39,7 @@ func settlement(s *Store, by *store.Settlement) (t transition, err error) {
 	}
 	d.Body = nil // transit knows its length
 	t.record, err = deliveryRecord(nil, k, &d, false)
-	t.rest = t.size
+	t.rest = t.record.size
 	return t, err
 }
 
@@ -59,7 +59,7 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (n int, err e
 				break
 			}
 			ts = append(ts, t)
-			size += int64(len(t.payload))
+			size += int64(len(t.record.payload))
 		}
 		if len(ts) > 0 {
 			if _, err := s.transit(ctx, ts); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"syscall"
@@ -41,7 +40,7 @@ const (
 func (w *writer) resume(g *segment, c *scanned) (err error) {
 	b := make([]byte, c.end-c.last)
 	if _, err = g.file.ReadAt(b, c.last); err == nil || errors.Is(err, io.EOF) {
-		c.mend(b, g.salt)
+		c.mend(b, g.id.salt)
 		_, err = g.file.WriteAt(b, c.last)
 	}
 	if err == nil {
@@ -54,32 +53,13 @@ func (w *writer) resume(g *segment, c *scanned) (err error) {
 		w.size, err = g.file.Size()
 	}
 	if err != nil {
-		return fmt.Errorf("filequeue: %s: %w", g.name(), err)
+		return fmt.Errorf("filequeue: %s: %w", g.id.name(), err)
 	}
 	g.sealed = false
 	w.active = g
-	w.manifest.set(mark{g.segmentID, g.end})
+	w.manifest.set(mark{g.id, g.end})
 	w.secure(time.Now()) // if it fails, the next commit tries again
 	return nil
-}
-
-// mend completes the last commit of a segment, which begins with the bytes b, after scan has left out
-// some of its ops.
-func (c *scanned) mend(b []byte, salt uint64) {
-	for _, p := range c.holes {
-		hole := b[p.from-c.last : p.to-c.last]
-		clear(hole)
-		r := record{header: header{kind: kindGone, length: uint32(len(hole) - recordHeader), flags: flagBegin | flagEnd}}
-		if p.from == c.last {
-			r.flags |= flagFirst
-		}
-		r.sum = crc32.Checksum(hole[recordHeader:], castagnoli)
-		r.append(hole[:0], salt, p.from)
-	}
-	if n := len(c.records); n > 0 {
-		r := &c.records[n-1]
-		r.append(b[int64(r.off)-c.last:][:0], salt, int64(r.off))
-	}
 }
 
 // full reports whether an error says that the disk, or a quota, has no space.
@@ -107,7 +87,7 @@ func (w *writer) append(g *group) error {
 		return err
 	}
 	a := w.active
-	if err := a.file.Is(a.name()); err != nil {
+	if err := a.file.Is(a.id.name()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrLost, err)
 		}
@@ -127,7 +107,7 @@ func (w *writer) append(g *group) error {
 	w.index.mu.Lock()
 	a.end += int64(len(b))
 	w.index.mu.Unlock()
-	w.manifest.set(mark{a.segmentID, a.end})
+	w.manifest.set(mark{a.id, a.end})
 	return nil
 }
 
@@ -166,8 +146,8 @@ func encode(b []byte, g *segment, rs []*record) []byte {
 	flag(rs, flagFirst, flagLast)
 	for _, r := range rs {
 		off := g.end + int64(len(b))
-		r.place = place{g.number, uint32(off)}
-		b = append(r.append(b, g.salt, off), r.payload...)
+		r.pos = position{g.id.number, uint32(off)}
+		b = append(r.append(b, g.id.salt, off), r.payload...)
 		b = append(b, zeros[:-len(b)&7]...)
 	}
 	return b
@@ -191,22 +171,22 @@ func zero(f disk.File, from, to int64) error {
 func (w *writer) roll(reserve disk.File) (err error) {
 	old := w.active
 	if old != nil && old.end == 0 { // its first commit has failed
-		if err := w.disk.Remove(old.name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := w.disk.Remove(old.id.name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		w.index.mu.Lock()
-		delete(w.index.segs, old.number)
+		delete(w.index.segs, old.id.number)
 		w.index.mu.Unlock()
 		old.unpin()
 		old, w.active = nil, nil
 	}
 	w.number++
-	g := &segment{segmentID: segmentID{w.number, newSalt()}, file: reserve}
+	g := &segment{id: segmentID{w.number, newSalt()}, file: reserve}
 	g.pins.Store(1)
 	size := int64(0)
 	if reserve == nil {
-		g.file, err = w.disk.Create(g.name())
-	} else if err = w.disk.Rename(reserveName, g.name()); err == nil {
+		g.file, err = w.disk.Create(g.id.name())
+	} else if err = w.disk.Rename(reserveName, g.id.name()); err == nil {
 		w.reserve, size = nil, w.reserveBytes
 	}
 	if err != nil {
@@ -216,7 +196,7 @@ func (w *writer) roll(reserve disk.File) (err error) {
 		old.file.Truncate(old.end) // gives unused space back
 	}
 	w.index.mu.Lock()
-	w.index.segs[g.number] = g
+	w.index.segs[g.id.number] = g
 	if old != nil {
 		old.sealed = true
 	}

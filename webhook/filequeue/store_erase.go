@@ -1,0 +1,37 @@
+package filequeue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Erase implements store.Keeper. It overwrites the bodies and the attempts of the user's
+// deliveries with zeros, in all segments, even if the deliveries have left the store. It leaves
+// claimed deliveries as they are, and counts them. It returns once the zeros are on the disk.
+func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+	if user == "" {
+		return 0, 0, errors.New("filequeue: erasure without a user")
+	}
+	if err := s.gate.Enter(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer s.gate.Leave()
+	e := eraser{store: s, ctx: ctx, user: user, puts: make(map[uint64]bool)}
+	select {
+	case s.janitor.busy <- struct{}{}:
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	}
+	if err = e.each(e.find); err == nil {
+		err = e.remove()
+	}
+	if err == nil {
+		err = e.each(e.blank)
+	}
+	<-s.janitor.busy
+	if err != nil {
+		err = fmt.Errorf("filequeue: %w", err)
+	}
+	return e.erased, len(e.claimed), err
+}
