@@ -16,10 +16,11 @@ import (
 
 // DeadLetter implements store.Keeper.
 func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return store.Ended{}, err
 	}
-	defer s.mu.Unlock()
 	if d := s.dead[key]; d != nil {
 		return *d, nil
 	}
@@ -30,12 +31,11 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error)
 // began.
 func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
 	return func(yield func(store.Ended, error) bool) {
-		if err := s.lock(ctx); err != nil {
+		all, err := s.allDead(ctx)
+		if err != nil {
 			yield(store.Ended{}, err)
 			return
 		}
-		all := slices.Collect(maps.Values(s.dead))
-		s.mu.Unlock()
 		slices.SortFunc(all, func(a, b *store.Ended) int { return strings.Compare(a.Key, b.Key) })
 		if filter.NewestFirst {
 			slices.Reverse(all)
@@ -49,11 +49,21 @@ func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string
 	}
 }
 
+// allDead returns the dead letters in no order.
+func (s *Store) allDead(ctx context.Context) ([]*store.Ended, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	return slices.Collect(maps.Values(s.dead)), nil
+}
+
 // Revive implements store.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.takeDead(ctx, keys, func(d *store.Ended) {
-		it := &item{Delivery: d.Delivery}
-		it.Due, it.Expires, it.Tries, it.Closed = now(), time.Time{}, 0, nil
+		it := &item{delivery: d.Delivery}
+		it.delivery.Due, it.delivery.Expires, it.delivery.Tries, it.delivery.Closed = now(), time.Time{}, 0, nil
 		s.add(it)
 		it.queue().push(it)
 		s.announce(it.lane)
@@ -68,10 +78,11 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 // takeDead removes the dead letters with these keys, and calls the function each once for each
 // removed dead letter. It returns how many it has removed.
 func (s *Store) takeDead(ctx context.Context, keys []string, each func(*store.Ended)) (n int, err error) {
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
 	for _, key := range keys {
 		if d := s.dead[key]; d != nil {
 			s.removeDead(d)
@@ -82,9 +93,9 @@ func (s *Store) takeDead(ctx context.Context, keys []string, each func(*store.En
 	return n, nil
 }
 
-func (c *contents) removeDead(d *store.Ended) {
-	delete(c.dead, d.Key)
-	c.bytes -= size(&d.Delivery)
+func (s *Store) removeDead(d *store.Ended) {
+	delete(s.dead, d.Key)
+	s.bytes -= size(&d.Delivery)
 }
 
 // Waiting implements store.Keeper. It yields the deliveries that waited when the loop began.
@@ -101,10 +112,10 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 			}
 		}
 		slices.SortFunc(items, (*item).compare)
-		items = items[slices.IndexFunc(items, func(it *item) bool { return it.ID == after })+1:]
+		items = items[slices.IndexFunc(items, func(it *item) bool { return it.delivery.ID == after })+1:]
 		ds = make([]store.Delivery, len(items))
 		for i, it := range items {
-			ds[i] = it.Delivery
+			ds[i] = it.delivery
 			ds[i].Claim = 0
 		}
 		return ds
@@ -113,10 +124,11 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 
 // Count implements store.Keeper.
 func (s *Store) Count(ctx context.Context) (store.Counts, error) {
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return store.Counts{}, err
 	}
-	defer s.mu.Unlock()
 	c := store.Counts{Dead: len(s.dead)}
 	for _, d := range s.dead {
 		c.DeadBytes += d.Size()
@@ -161,10 +173,11 @@ func (s *Store) Set(ctx context.Context, e store.Setting) (uint64, error) {
 	if err := e.Check(); err != nil {
 		return 0, fmt.Errorf("memqueue: %w", err)
 	}
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
 	if s.settings[e.Name].Version != e.Version {
 		return 0, store.ErrConflict
 	}
@@ -183,10 +196,11 @@ func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return 0, 0, err
 	}
-	defer s.mu.Unlock()
 	if l := s.lanes[filter.Destination]; l != nil {
 		n, claimed = s.change(slices.Values([]*lane{l}), filter.Match, to)
 	}
@@ -196,29 +210,29 @@ func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store
 // change makes the change given by the argument to. It changes the items of the given lanes for
 // which match returns true, except claimed ones. n is how many items it has changed. claimed is how
 // many matching items of the whole store are claimed, and so were skipped.
-func (c *contents) change(lanes iter.Seq[*lane], match func(*store.Delivery) bool, to store.Change) (n, claimed int) {
-	for _, it := range c.claims {
-		if match(&it.Delivery) {
+func (s *Store) change(lanes iter.Seq[*lane], match func(*store.Delivery) bool, to store.Change) (n, claimed int) {
+	for _, it := range s.claims {
+		if match(&it.delivery) {
 			claimed++
 		}
 	}
 	now := now()
 	for l := range lanes {
 		items := l.unclaimed()
-		if !slices.ContainsFunc(items, func(it *item) bool { return match(&it.Delivery) }) {
+		if !slices.ContainsFunc(items, func(it *item) bool { return match(&it.delivery) }) {
 			continue // the queues stay as they are
 		}
 		l.fresh, l.retries = queue{}, queue{}
 		for _, it := range items {
 			it.left, it.right = nil, nil
 			switch {
-			case !match(&it.Delivery):
+			case !match(&it.delivery):
 			case to == store.Discarded:
-				c.drop(it)
+				s.drop(it)
 				n++
 				continue
-			case it.Hasten(now):
-				c.announce(l)
+			case it.delivery.Hasten(now):
+				s.announce(l)
 				n++
 			}
 			it.queue().push(it)
@@ -232,10 +246,11 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	if user == "" {
 		return 0, 0, errors.New("memqueue: erasure without a user")
 	}
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return 0, 0, err
 	}
-	defer s.mu.Unlock()
 	erased, claimed = s.change(maps.Values(s.lanes), func(d *store.Delivery) bool { return d.User == user }, store.Discarded)
 	for _, d := range s.dead {
 		if d.User == user {

@@ -13,10 +13,11 @@ var _ store.Documents = (*Store)(nil)
 
 // Document implements store.Documents.
 func (s *Store) Document(ctx context.Context, folder, name string) (store.Document, error) {
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return store.Document{}, err
 	}
-	defer s.mu.Unlock()
 	return s.documents.Get(folder, name), nil
 }
 
@@ -30,10 +31,11 @@ func (s *Store) SetDocument(ctx context.Context, d store.Document) (version uint
 	if err := d.Check(); err != nil {
 		return 0, err
 	}
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
 	if s.documents.Get(d.Folder, d.Name).Version != d.Version {
 		return 0, store.ErrConflict
 	}
@@ -45,9 +47,10 @@ func (s *Store) SetDocument(ctx context.Context, d store.Document) (version uint
 
 // Changes implements store.Documents.
 func (s *Store) Changes(ctx context.Context, since uint64) ([]store.DocumentChange, uint64, error) {
-	if err := s.lock(ctx); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
 		return nil, 0, err
 	}
-	defer s.mu.Unlock()
 	return s.documents.Changes(since)
 }
