@@ -32,6 +32,9 @@ export function span(ms) {
   return h < 48 ? `${h} h` : `${Math.round(h / 24)} days`
 }
 
+// tries is after how many attempts a delivery ended. A dead letter may have had none.
+export const tries = (n) => (n > 0 ? `after ${plural(n, 'try', 'tries')}` : 'without an attempt')
+
 // since is how long ago a time is; clocks that differ a little make it no
 // negative one.
 export const since = (time, now = Date.now()) => span(Math.max(0, now - Date.parse(time)))

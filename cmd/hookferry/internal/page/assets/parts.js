@@ -295,14 +295,15 @@ function offeringInput(properties, signal, path, name) {
 }
 
 // lastAnswer shows the answer to the latest attempt of a delivery.
-export function lastAnswer({ attempts: list }) {
+export function lastAnswer({ attempts: list, ended }) {
   const last = list?.at(-1)
-  return last ? [last.status > 0 && el('b', {}, last.status, ' '), last.error || last.answer || ''] : ''
+  if (!last) return ended ? 'no attempt was made' : ''
+  return [last.status > 0 && el('b', {}, last.status, ' '), last.error || last.answer || '']
 }
 
 // attempts lists the requests of a delivery.
-export function attempts(list, accepted) {
-  if (!list?.length) return el('p', { class: 'none' }, 'No attempt yet.')
+export function attempts({ attempts: list, accepted, ended }) {
+  if (!list?.length) return el('p', { class: 'none' }, ended ? 'No attempt was made.' : 'No attempt yet.')
   const longest = Math.max(...list.map((a) => a.took), 1)
   return el('ol', { class: 'attempts' }, list.map((a) => {
     const good = a.status >= 200 && a.status < 300 && !a.reason

@@ -179,6 +179,25 @@ test('after a restart the dead letters of before are counted', async () => {
   await leave(page)
 })
 
+test('a dead letter without an attempt says so', async () => {
+  const page = await visit(browser, server.page)
+  const untried = (letter) => ({ ...letter, reason: 'expired', tries: 0, attempts: [] })
+  const change = (where, f) => page.route(where, async (route) => {
+    const response = await route.fetch()
+    await route.fulfill({ response, json: f(await response.json()) })
+  })
+  await change('**/api/v1/dead?*', (json) => ({ ...json, items: json.items.map(untried) }))
+  await change('**/api/v1/story?*', untried)
+  const { items: [letter] } = await server.api('dead')
+  await page.goto(`${server.page}#/dead`)
+  await row(page, 'refuses').first().getByText('no attempt was made').waitFor()
+  await page.goto(`${server.page}#/destinations/refuses/deliveries/${letter.id}`)
+  await page.getByText('Given up without an attempt: expired.').waitFor()
+  await page.getByText('No attempt was made.').waitFor()
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
+  await leave(page)
+})
+
 test('no request is refused before a token is asked for', async () => {
   const guarded = await Server.start({ sources: [{ name: 'web', keys: ['web-key'] }] }, { token: 'open-sesame-0123456789' })
   try {

@@ -1,7 +1,7 @@
 // Deliveries that were given up: to look at, to send again, or to throw away.
 import { get, segment, work } from '../api.js'
 import { el, replace, set, text } from '../dom.js'
-import { compact, count, plural } from '../format.js'
+import { compact, count, plural, tries } from '../format.js'
 import { done, job } from '../jobs.js'
 import { pretty } from '../json.js'
 import { attempts, confirm, destinationInput, destinationLink, lastAnswer, notice, open, origin, pager, problem, select, table, time } from '../parts.js'
@@ -210,13 +210,13 @@ export default function dead({ query, every, onStatus, signal, keys }) {
         if (await f({ keys: [letter.key] }, 1)) load()
       }
       replace(body,
-        el('p', {}, 'Given up ', time(whole.ended), ' after ', plural(whole.tries, 'try', 'tries'), ': ', el('b', {}, words.reason(whole.reason)), '. ', words.explain(whole.reason)),
+        el('p', {}, 'Given up ', time(whole.ended), ` ${tries(whole.tries)}: `, el('b', {}, words.reason(whole.reason)), '. ', words.explain(whole.reason)),
         el('dl', { class: 'facts' },
           el('div', {}, el('dt', {}, 'Destination'), el('dd', {}, destinationLink(whole.destination))),
           el('div', {}, el('dt', {}, 'Type'), el('dd', {}, whole.type)),
           origin(whole),
           el('div', {}, el('dt', {}, 'Accepted'), el('dd', {}, time(whole.accepted, true)))),
-        attempts(whole.attempts, whole.accepted),
+        attempts(whole),
         whole.body !== undefined && pretty(whole.body, 'Body of the webhook'),
         el('div', { class: 'actions' },
           el('button', { type: 'button', onclick: () => dialog.close() }, 'Close'),

@@ -1,7 +1,7 @@
 // The whole story of one delivery.
 import { APIError, get, post, work } from '../api.js'
 import { el, replace, text } from '../dom.js'
-import { plural, soon } from '../format.js'
+import { plural, soon, tries } from '../format.js'
 import { job } from '../jobs.js'
 import { pretty } from '../json.js'
 import { attempts, origin, panel, pill, route, time, updatePill } from '../parts.js'
@@ -50,15 +50,14 @@ export default function delivery({ destination, id, query, every, onStatus, sign
     content.hidden = false
     const [word, tone] = words.states[story.state] ?? [story.state, 'idle']
     updatePill(state, word, tone)
-    const tries = plural(story.tries, 'try', 'tries')
-    text(lead, story.state === 'dead' ? `Given up after ${tries}: ${words.reason(story.reason).toLowerCase()}. ${words.explain(story.reason)}`
-      : story.state === 'delivered' ? `Taken after ${tries}.`
-        : story.due ? `${tries} so far; the next ${soon(story.due)}.` : 'It waits for its first try.')
+    text(lead, story.state === 'dead' ? `Given up ${tries(story.tries)}: ${words.reason(story.reason).toLowerCase()}. ${words.explain(story.reason)}`
+      : story.state === 'delivered' ? `Taken ${tries(story.tries)}.`
+        : story.due ? `${plural(story.tries, 'try', 'tries')} so far; the next ${soon(story.due)}.` : 'It waits for its first try.')
     // What has not changed stays, with the focus and the selection in it.
     const now = JSON.stringify([story, kept])
     if (now === seen) return
     seen = now
-    replace(list, story.state === 'delivered' && story.attempts.length === 0 ? el('p', { class: 'none' }, 'The attempts are not kept.') : attempts(story.attempts, story.accepted))
+    replace(list, story.state === 'delivered' && story.attempts.length === 0 ? el('p', { class: 'none' }, 'The attempts are not kept.') : attempts(story))
     const fact = (name, value) => value && el('div', {}, el('dt', {}, name), el('dd', {}, value))
     replace(facts, fact('Type', story.type), origin(story), fact('Accepted', story.accepted && time(story.accepted, true)),
       fact('Ended', story.ended && time(story.ended, true)), fact('Due', story.due && time(story.due)),

@@ -167,7 +167,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
         origin(event),
         event.reason && fact('Reason', `${words.reason(event.reason)}. ${words.explain(event.reason)}`),
         event.due && fact('Again at', time(event.due))),
-      event.attempt && attempts([event.attempt]),
+      event.attempt && attempts({ attempts: [event.attempt] }),
       event.body && pretty(event.body, 'Body'),
       el('p', {}, el('a', { class: 'button', href: back }, 'The whole story')))
   }
