@@ -30,7 +30,7 @@ type Forwarder struct {
 	readings atomic.Uint64  // counts the calls of learnPauses
 	senders  sync.Pool      // of *sender
 	workers  sync.WaitGroup // the workers, and the requests that outlast their attempt
-	news     chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
+	news     store.Signal   // set if the fetcher should look for deliveries
 
 	open          context.Context    // done after Shutdown: nothing more is accepted
 	close         context.CancelFunc // ends open
@@ -44,7 +44,7 @@ type Forwarder struct {
 // New returns a Forwarder, which delivers nothing until Run is called, or *ConfigErrors.
 func New(c Config) (*Forwarder, error) {
 	c, wrong := c.withDefaults()
-	f := &Forwarder{config: c, news: make(chan struct{}, 1), ended: make(chan struct{})}
+	f := &Forwarder{config: c, news: store.NewSignal(), ended: make(chan struct{})}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
 	f.destinations = destinations{
@@ -75,12 +75,12 @@ func New(c Config) (*Forwarder, error) {
 		Window:  c.Window,
 		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
 		Start:   func() { f.workers.Go((&worker{Forwarder: f}).run) },
-		Wake:    func() { signal(f.news) },
+		Wake:    f.news.Set,
 		Now:     c.Store.Now,
 		Jitter:  jitter,
 	})
 	f.lists.recheck = f.schedule.Recheck
-	f.settler = &settler{Forwarder: f, news: make(chan struct{}, 1)}
+	f.settler = &settler{Forwarder: f, news: store.NewSignal()}
 	return f, nil
 }
 
@@ -154,14 +154,6 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 	default:
 		f.abortAttempts(errors.New("webhook: stopped"))
 		return ctx.Err()
-	}
-}
-
-// signal puts a value into a channel of capacity 1, unless it has one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

@@ -23,7 +23,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	d := &Delivery{Destination: "crm", ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
 	ss := []store.Settlement{{Verdict: store.Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
-	f.news = make(chan struct{}, 1)
+	f.news = store.NewSignal()
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
 			f.requested(d, r, time.Time{})

@@ -27,9 +27,9 @@ type settler struct {
 
 	mu      sync.Mutex // guards the fields below
 	pending []store.Settlement
-	failing bool          // the last flush could store nothing
-	late    bool          // behind has returned true, so the fetcher is to be woken
-	news    chan struct{} // capacity 1: has a value when pending is not empty
+	failing bool         // the last flush could store nothing
+	late    bool         // behind has returned true, so the fetcher is to be woken
+	news    store.Signal // set when pending is not empty
 }
 
 // After a commit of at least busyOutcomes the settler waits for busyPause. Many outcomes take
@@ -46,7 +46,7 @@ func (s *settler) add(v store.Settlement) {
 	first := len(s.pending) == 1
 	s.mu.Unlock()
 	if first {
-		signal(s.news)
+		s.news.Set()
 	}
 }
 
@@ -153,7 +153,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	s.late = s.late && s.failing
 	s.mu.Unlock()
 	if wake {
-		signal(s.Forwarder.news)
+		s.Forwarder.news.Set()
 	}
 	switch {
 	case len(s.left) == 0:

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // flags are the flags of a command, and the environment that may set them.
@@ -241,12 +241,12 @@ var parameterFlags = map[string]struct {
 	api.ParamWaiting:     {usage: "what becomes of the waiting `deliveries`", values: api.WaitingChoices},
 }
 
-var reasons = []string{
-	string(webhook.ReasonTimeout), string(webhook.ReasonDNS), string(webhook.ReasonConnection), string(webhook.ReasonProtocol),
-	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonAuthorize), string(webhook.ReasonRedirect),
-	string(webhook.ReasonThrottled), string(webhook.ReasonRefused), string(webhook.ReasonServerError), string(webhook.ReasonExpired),
-	string(webhook.ReasonDisabled), string(webhook.ReasonNoEndpoint),
-}
+var reasons = func() (names []string) {
+	for _, r := range store.Reasons() {
+		names = append(names, string(r))
+	}
+	return names
+}()
 
 // object converts query parameters to a JSON object. Each parameter has one value.
 func object(parameters url.Values) map[string]string {

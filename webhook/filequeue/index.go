@@ -17,7 +17,7 @@ type index struct {
 	segs      segments
 	lanes     map[string]*lane
 	news      map[string]struct{} // the destinations that the next Heads(false) yields
-	changed   signal              // has a value if there are news
+	changed   store.Signal        // has a value if there are news
 	claims    map[uint64]*claim   // by id
 	lastClaim uint64              // the latest id; ids are not used again, and 0 is none
 	dead      queue
@@ -25,7 +25,7 @@ type index struct {
 	seen      *store.Window
 	settings  map[string]*setting // by name
 	losses    int                 // lost deliveries, since the folder was created
-	tidy      signal              // the janitor may have work
+	tidy      store.Signal        // the janitor may have work
 
 	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
 	moved   []transition    // that remove watched deliveries from the queues that they entered since
@@ -117,7 +117,7 @@ func (x *index) push(id queueID, e entry) {
 		x.moved = append(x.moved, leaving(id, e.rank()))
 	}
 	if id.kind == kindDelivered {
-		x.tidy.give()
+		x.tidy.Set()
 	}
 }
 
@@ -177,7 +177,7 @@ func (x *index) count(e *entry, by int64) {
 	add := func(seg uint32, bytes int64) {
 		g := x.segs[seg]
 		if g.live += by * bytes; g.sealed && g.live == 0 {
-			x.tidy.give()
+			x.tidy.Set()
 		}
 	}
 	add(e.put.seg, recordSize(int(e.length)))
@@ -190,7 +190,7 @@ func (x *index) count(e *entry, by int64) {
 // did not make itself.
 func (x *index) announce(destination string) {
 	x.news[destination] = struct{}{}
-	x.changed.give()
+	x.changed.Set()
 }
 
 // remembered returns records of kindKeys with those of the keys that the dedup window still has.

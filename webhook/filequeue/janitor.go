@@ -68,7 +68,7 @@ func (j *janitor) postponed() bool {
 
 // sleep waits until a time, or without end if the time is zero. It returns early if wake has a
 // value, or when the store closes. While it waits, the janitor is not busy.
-func (j *janitor) sleep(until time.Time, wake signal) {
+func (j *janitor) sleep(until time.Time, wake store.Signal) {
 	var due <-chan time.Time
 	if !until.IsZero() {
 		due = time.After(time.Until(until))
@@ -130,7 +130,7 @@ func (j *janitor) leave(g *segment, err error) error {
 		return err
 	}
 	g.later = time.Now().Add(pause)
-	time.AfterFunc(pause, j.store.index.tidy.give)
+	time.AfterFunc(pause, j.store.index.tidy.Set)
 	return nil
 }
 

@@ -55,7 +55,7 @@ type timedKey struct {
 func newLoader(d disk.Disk, dir string, c Config, lock io.Closer) *loader {
 	x := &index{
 		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), settings: make(map[string]*setting),
-		news: make(map[string]struct{}), changed: make(signal, 1), tidy: make(signal, 1), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
+		news: make(map[string]struct{}), changed: store.NewSignal(), tidy: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 	}
 	s := &Store{config: c, lock: lock, disk: d, index: x, reader: &reader{index: x, logger: c.Logger, told: make(map[uint64]bool)}}
 	s.upkeep = store.NewUpkeep("filequeue", c.Logger)

@@ -166,16 +166,6 @@ func closeFiles(s *Store) {
 	s.lock.Close()
 }
 
-// A signal is a channel with room for one value. A value says that there is work.
-type signal chan struct{}
-
-func (c signal) give() {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // Failing implements store.Maintained.
 func (s *Store) Failing() map[string]time.Time { return s.upkeep.Failing() }
 

@@ -38,7 +38,7 @@ type writer struct {
 	logger   *slog.Logger
 	index    *index
 	requests *store.Batcher[request]
-	arrived  signal // there may be a new request
+	arrived  store.Signal // there may be a new request
 
 	segmentBytes int64 // a segment of this length or more is sealed
 	reserveBytes int64
@@ -61,7 +61,7 @@ type writer struct {
 
 // newWriter returns the writer of an empty folder, with file sizes that suit the disk.
 func newWriter(d disk.Disk, logger *slog.Logger, x *index, m *manifest) *writer {
-	w := &writer{disk: d, logger: logger, index: x, manifest: m, arrived: make(signal, 1), segmentBytes: maxSegment, reserveBytes: maxReserve}
+	w := &writer{disk: d, logger: logger, index: x, manifest: m, arrived: store.NewSignal(), segmentBytes: maxSegment, reserveBytes: maxReserve}
 	if total, _, err := d.Room(); err == nil {
 		w.segmentBytes = max(minSegment, min(maxSegment, total/segmentFraction))
 		w.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
@@ -78,7 +78,7 @@ func (w *writer) start() { w.requests = store.NewBatcher(1, maxGroup, w.serve) }
 func (w *writer) do(ctx context.Context, o op, size int64, puts bool) error {
 	r := &request{op: o, puts: puts, done: make(chan struct{})}
 	w.requests.Add(r, int(size))
-	w.arrived.give()
+	w.arrived.Set()
 	select {
 	case <-r.done:
 		return r.err

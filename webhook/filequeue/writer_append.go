@@ -200,7 +200,7 @@ func (w *writer) roll(reserve disk.File) (err error) {
 	if old != nil {
 		old.sealed = true
 	}
-	w.index.tidy.give()
+	w.index.tidy.Set()
 	w.index.mu.Unlock()
 	err = w.disk.SyncNames()
 	w.active, w.size, w.broken = g, size, err != nil

@@ -52,7 +52,7 @@ type Config struct {
 // A Store is a store.Store and an audience.Roster.
 type Store struct {
 	maxBytes int64
-	changed  chan struct{}
+	changed  store.Signal
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
@@ -87,7 +87,7 @@ func New(c Config) *Store {
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	return &Store{
-		maxBytes: c.MaxBytes, changed: make(chan struct{}, 1), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
+		maxBytes: c.MaxBytes, changed: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 		lanes: make(map[string]*lane), claims: make(map[uint64]*item), dead: make(map[string]*store.Ended),
 		settings: make(map[string]store.Setting), audiences: make(map[string]*members),
 	}
@@ -331,10 +331,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error
 // the scheduler of the forwarder does not know of.
 func (s *Store) announce(l *lane) {
 	l.news = true
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	s.changed.Set()
 }
 
 // Changed implements store.Store.

@@ -25,3 +25,11 @@ const (
 
 	ReasonNoEndpoint Reason = "no_endpoint" // Config.Lookup says that the destination takes nothing
 )
+
+// Reasons returns all reasons, those of failed attempts first.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonTimeout, ReasonDNS, ReasonConnection, ReasonProtocol, ReasonRedirect, ReasonThrottled, ReasonRefused,
+		ReasonServerError, ReasonCertificate, ReasonAddress, ReasonAuthorize, ReasonExpired, ReasonDisabled, ReasonNoEndpoint,
+	}
+}

@@ -17,17 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 )
-
-// reasons has the reasons of the library for dead letters. Each destination gets a series at zero
-// for each reason, because Prometheus counts no increase for a series that begins above zero.
-var reasons = []webhook.Reason{
-	webhook.ReasonTimeout, webhook.ReasonDNS, webhook.ReasonConnection, webhook.ReasonProtocol,
-	webhook.ReasonCertificate, webhook.ReasonAddress, webhook.ReasonAuthorize, webhook.ReasonRedirect,
-	webhook.ReasonThrottled, webhook.ReasonRefused, webhook.ReasonServerError, webhook.ReasonExpired,
-	webhook.ReasonDisabled, webhook.ReasonNoEndpoint,
-}
 
 // Metrics is a webhook.Observer that counts deliveries. It is safe for concurrent use. Each
 // Forwarder needs a Metrics of its own.
@@ -76,7 +68,7 @@ func (m *Metrics) destination(id string) string {
 	label, first := m.destinations.Of(id)
 	if first {
 		m.delivered.WithLabelValues(label)
-		for _, r := range reasons {
+		for _, r := range store.Reasons() { // Prometheus counts no increase for a series that begins above zero
 			m.dead.WithLabelValues(label, string(r))
 		}
 	}

@@ -43,17 +43,6 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// reasons lists all 14 reasons that the library counts. Their series exist from the start, at zero.
-func TestReasonsListsAllReasons(t *testing.T) {
-	seen := make(map[webhook.Reason]bool)
-	for _, r := range reasons {
-		seen[r] = true
-	}
-	if len(seen) != 14 || !seen[webhook.ReasonAuthorize] || !seen[webhook.ReasonExpired] || !seen[webhook.ReasonDisabled] || !seen[webhook.ReasonNoEndpoint] {
-		t.Errorf("reasons = %q, want the 14 reasons of the library", reasons)
-	}
-}
-
 // failingStore is a store that cannot count by destination.
 type failingStore struct{ webhook.Store }
 
