@@ -84,12 +84,12 @@ func (s *heartbeat) expired() error {
 	return fmt.Errorf("no heartbeat was stored in time: %w", cmp.Or(s.lastErr, errEnded))
 }
 
-// Ready returns nil, or why the store cannot be used at the moment: two heartbeats in a row were not
-// stored.
+// Ready returns nil, or why the store cannot be used at the moment: two heartbeats in a row, of the
+// last five seconds or less, were not stored.
 func (s *heartbeat) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.sent) <= s.config.late() {
+	if time.Since(s.sent) <= 2*s.config.pulse() {
 		return nil
 	}
 	return fmt.Errorf("pgqueue: no heartbeat is stored: %w", lineError{cmp.Or(s.lastErr, errEnded)})
@@ -129,7 +129,7 @@ func (s *heartbeat) Nodes(ctx context.Context) ([]store.Node, error) {
 
 // live sends heartbeats until the Store is closed.
 func (s *Store) live() {
-	tick := time.NewTicker(s.config.Claim / 4)
+	tick := time.NewTicker(s.config.pulse())
 	defer tick.Stop()
 	silent := false
 	for {

@@ -39,8 +39,8 @@ type Config struct {
 	// QueryExecMode of the pool has to suit the pooler, too.
 	NoListen bool
 	// Claim is the longest time from the last heartbeat of this node until others have taken over its
-	// claims. A node sends four heartbeats in that time; if three are missing, its claims end. From a
-	// second to an hour; zero means DefaultClaim.
+	// claims. A node sends four heartbeats or more in that time; without any for three quarters of it,
+	// its claims end. From a second to an hour; zero means DefaultClaim.
 	Claim time.Duration
 	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
 	// DefaultDedupWindow, 24 hours.
@@ -78,9 +78,12 @@ func (c *Config) complete() error {
 // nodes every eighth of Claim, so they take over within Claim.
 func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
 
-// late is the age at which the latest heartbeat of a node counts as late. A node sends one every
-// quarter of Claim.
+// late is the age at which the latest heartbeat of a node counts as late, for other nodes.
 func (c *Config) late() time.Duration { return c.Claim / 2 }
+
+// pulse is how often a node sends a heartbeat: every quarter of Claim, and every few seconds even if
+// Claim is long, so that Ready soon knows that the database is lost.
+func (c *Config) pulse() time.Duration { return min(c.Claim, DefaultClaim) / 4 }
 
 // A Store is a store.Store, store.Shared and audience.Roster. Its parts are in layers, each of which
 // embeds the next: claimer, memory, heartbeat and database.
