@@ -23,7 +23,7 @@ import (
 // logMessages returns the messages in the log of partition 0.
 func logMessages(t *testing.T, s *Store) (all []*jetstream.RawStreamMsg) {
 	t.Helper()
-	for m, err := range s.list(t.Context(), s.config.prefix(0)+"log.*") {
+	for m, err := range s.conn.list(t.Context(), s.conn.config.prefix(0)+"log.*") {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 		}
 		mixed := record{records: []stored{{data: []byte("?")}, {data: good}, {}}}
 		damaged := []*parcel{one(p.prefix+kindPut, []byte("?")), one(p.prefix+kindPut, mixed.append(nil))}
-		if err := q.store(t.Context(), damaged...); err != nil {
+		if err := q.conn.store(t.Context(), damaged...); err != nil {
 			t.Fatal(err)
 		}
 		mustPut(t, q, deliveries("d", 4, 3)...)
@@ -57,7 +57,7 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 		q = ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
 		defer func() { q.Close() }()
 		q.abandon()
-		if err := q.store(t.Context(), one(p.prefix+kindOwn, []byte("?"))); err != nil {
+		if err := q.conn.store(t.Context(), one(p.prefix+kindOwn, []byte("?"))); err != nil {
 			t.Fatal(err)
 		}
 		broken := q
@@ -65,10 +65,10 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 		q = s.open(t, Config{Partitions: 1, Claim: time.Minute})
 		until(t, "a node owns the partition", func() bool { return partitionOf(q) != nil })
 		settle(t, ready(q), store.Done, fetch(t, q, 2, "d")...)
-		ready(q).clean(t.Context(), true)
+		ready(q).cleaner.clean(t.Context(), true)
 		until(t, "the log has only the last record", func() bool { return len(logMessages(t, q)) == 1 })
 		var aside []string
-		for m, err := range q.list(t.Context(), p.prefix+kindDamaged) {
+		for m, err := range q.conn.list(t.Context(), p.prefix+kindDamaged) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,17 +93,17 @@ func TestManyDamagedDeliveriesAreSetAside(t *testing.T) {
 		p := partitionOf(q)
 		const n = maxBatch + 200
 		damaged := record{records: slices.Repeat([]stored{{data: []byte("?")}}, n)}
-		if err := q.store(t.Context(), one(p.prefix+kindPut, damaged.append(nil))); err != nil {
+		if err := q.conn.store(t.Context(), one(p.prefix+kindPut, damaged.append(nil))); err != nil {
 			t.Fatal(err)
 		}
 		mustPut(t, q, deliveries("d", 0, 1)...)
 		settle(t, q, store.Done, fetch(t, q, 1, "d")...)
-		if err := q.clean(t.Context(), true); err != nil {
+		if err := q.cleaner.clean(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "the log has only the last record", func() bool { return len(logMessages(t, q)) == 1 })
 		aside := 0
-		for _, err := range q.list(t.Context(), p.prefix+kindDamaged) {
+		for _, err := range q.conn.list(t.Context(), p.prefix+kindDamaged) {
 			if aside++; err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +193,7 @@ func TestCleanShrinksLogWithFewWaiting(t *testing.T) {
 			settle(t, q, store.Done, fetch(t, q, each, names[i])[1:]...)
 		}
 		until(t, "the log shrinks by itself", func() bool { return size() < 4*n*20_000+slack+slack/2 })
-		if err := q.clean(t.Context(), true); err != nil {
+		if err := q.cleaner.clean(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "the log has little more than the waiting deliveries", func() bool { return size() < 2*n*20_000 })
@@ -222,11 +222,11 @@ func TestKeysAreBoundedByCount(t *testing.T) {
 		for round := range 20 {
 			mustPut(t, q, deliveries("d", n*round, n)...)
 			settle(t, q, store.Done, fetch(t, q, n, "d")...)
-			if err := q.clean(t.Context(), false); err != nil {
+			if err := q.cleaner.clean(t.Context(), false); err != nil {
 				t.Fatal(err)
 			}
 			keys, last := 0, uint64(0)
-			for m, err := range q.list(t.Context(), p.prefix+kindKey) {
+			for m, err := range q.conn.list(t.Context(), p.prefix+kindKey) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -236,8 +236,8 @@ func TestKeysAreBoundedByCount(t *testing.T) {
 				t.Fatalf("after %d deliveries the stream has %d keys, want %d", n*(round+1), keys, want)
 			}
 			until(t, "the owner has read the keys", func() bool {
-				q.mu.Lock()
-				defer q.mu.Unlock()
+				q.index.mu.Lock()
+				defer q.index.mu.Unlock()
 				return p.read >= last
 			})
 		}
@@ -254,16 +254,16 @@ func TestKeysAreBoundedByCount(t *testing.T) {
 func TestFetchReadsWhatCacheHasNoRoomFor(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 2, Logger: slog.New(slog.DiscardHandler)}))
-		q.cacheRoom = 10_000
+		q.index.cacheRoom = 10_000
 		defer q.Close()
 		for i := range 20 {
 			mustPut(t, q, append(deliveries("a", 100*i, 10), deliveries("b", 100*i, 10)...)...)
 		}
-		q.mu.Lock()
-		if q.cacheRoom < 0 || q.cacheRoom > 5_000 {
-			t.Errorf("the cache has room for %d bytes of 10,000, want less than half, as two lanes share it", q.cacheRoom)
+		q.index.mu.Lock()
+		if q.index.cacheRoom < 0 || q.index.cacheRoom > 5_000 {
+			t.Errorf("the cache has room for %d bytes of 10,000, want less than half, as two lanes share it", q.index.cacheRoom)
 		}
-		q.mu.Unlock()
+		q.index.mu.Unlock()
 		ds := fetch(t, q, 400, "a", "b")
 		for i := range ds {
 			if string(ds[i].Body) != ds[i].ID {
@@ -273,8 +273,8 @@ func TestFetchReadsWhatCacheHasNoRoomFor(t *testing.T) {
 		settle(t, q, store.Return, ds...)
 		settle(t, q, store.Done, fetch(t, q, 400, "a", "b")...)
 		fetch(t, q, 0, "a", "b")
-		if q.cacheRoom != 10_000 {
-			t.Errorf("with no deliveries left, the cache has room for %d bytes, want 10,000", q.cacheRoom)
+		if q.index.cacheRoom != 10_000 {
+			t.Errorf("with no deliveries left, the cache has room for %d bytes, want 10,000", q.index.cacheRoom)
 		}
 	})
 }
@@ -352,18 +352,18 @@ func TestFailingCleanerIsReported(t *testing.T) {
 func TestLostMessageHidesNoOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))
-		q.cacheRoom = 0
+		q.index.cacheRoom = 0
 		defer q.Close()
 		for i := range 5 {
 			mustPut(t, q, deliveries("d", 10*i, 10)...)
 		}
 		lost := logMessages(t, q)[2]
-		if _, err := q.delete(t.Context(), lost.Sequence); err != nil || !strings.HasSuffix(lost.Subject, kindPut) {
+		if _, err := q.conn.delete(t.Context(), lost.Sequence); err != nil || !strings.HasSuffix(lost.Subject, kindPut) {
 			t.Fatalf("deleting message %s: %v; want a put, and no error", lost.Subject, err)
 		}
 		settle(t, q, store.Done, fetch(t, q, 40, "d")...)
 		for range 2 { // the first one sets the lost message aside, the second one purges the rest
-			if err := q.clean(t.Context(), true); err != nil {
+			if err := q.cleaner.clean(t.Context(), true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -377,7 +377,7 @@ func TestLostMessageHidesNoOthers(t *testing.T) {
 func TestMovedDeliveryIsFound(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))
-		q.cacheRoom = 0
+		q.index.cacheRoom = 0
 		defer q.Close()
 		const n = 300
 		ds := deliveries("d", 0, n+n/10)
@@ -390,12 +390,12 @@ func TestMovedDeliveryIsFound(t *testing.T) {
 		defer mover.Wait()
 		mover.Go(func() {
 			for range 20 {
-				q.mu.Lock()
+				q.index.mu.Lock()
 				moving := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 })
-				q.mu.Unlock()
-				w, err := q.moving(t.Context(), p, moving)
+				q.index.mu.Unlock()
+				w, err := q.cleaner.moving(t.Context(), p, moving)
 				if err == nil && w != nil {
-					err = q.write(t.Context(), w)
+					err = q.recorder.write(t.Context(), w)
 				}
 				if err != nil {
 					t.Error(err)
@@ -431,14 +431,14 @@ func TestChangeCountsMovedDeliveryOnce(t *testing.T) {
 		ask := question{Kind: askChange, WaitingFilter: store.WaitingFilter{Destination: "d"}, Change: store.Discarded}
 		changed, claimed := 0, 0
 		for more := true; more; more = ask.From != "" {
-			a, err := q.ask(t.Context(), ask)
+			a, err := q.asker.ask(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
 			}
 			changed, claimed, ask.From = changed+a.Changed, claimed+a.Claimed, a.Next
-			w, err := q.moving(t.Context(), p, slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
+			w, err := q.cleaner.moving(t.Context(), p, slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
 			if err == nil {
-				err = q.write(t.Context(), w)
+				err = q.recorder.write(t.Context(), w)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -460,13 +460,13 @@ func TestTwoWritesMoveADeliveryOnce(t *testing.T) {
 		p := partitionOf(q)
 		var both []*write
 		for range 2 {
-			w, err := q.moving(t.Context(), p, slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
+			w, err := q.cleaner.moving(t.Context(), p, slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
 			if err != nil {
 				t.Fatal(err)
 			}
 			both = append(both, w)
 		}
-		q.storeWrites(both)
+		q.recorder.storeWrites(both)
 		moved := 0
 		for _, m := range logMessages(t, q) {
 			if r, err := parseRecord(m.Data); err == nil && strings.HasSuffix(m.Subject, kindOwn) {
@@ -521,7 +521,7 @@ func TestServerFull(t *testing.T) {
 		s := serveUpTo(t, 4<<20)
 		q := ready(s.open(t, Config{Partitions: 2}))
 		defer q.Close()
-		until(t, "the store has its reserve", q.reserve.Load)
+		until(t, "the store has its reserve", q.conn.reserve.Load)
 		n := 0
 		for ; ; n++ {
 			d := deliveries("d", n, 1)[0]

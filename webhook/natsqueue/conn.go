@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,8 +22,7 @@ import (
 // answer then.
 const resend = time.Second
 
-// A conn is a node's connection to the stream. It also has the background context, the goroutines
-// and the open calls of the Store.
+// A conn reads and writes the stream.
 type conn struct {
 	config  *Config
 	id      string // of this node
@@ -32,29 +30,6 @@ type conn struct {
 	js      jetstream.JetStream
 	stream  jetstream.Stream
 	reserve atomic.Bool // the stream has the reserve; see reserveBytes
-
-	background context.Context
-	stop       context.CancelFunc
-	goroutines sync.WaitGroup
-	calls      store.Gate
-}
-
-// call runs f as a call of the Store, for which Close waits. It adds to the error what f does.
-func call[T any](ctx context.Context, s *conn, what string, f func() (T, error)) (result T, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return result, err
-	}
-	defer s.calls.Leave()
-	if result, err = f(); err != nil {
-		err = fmt.Errorf("natsqueue: %s: %w", what, err)
-	}
-	return result, err
-}
-
-// page returns a sequence of the elements that the function read returns. Each loop over the
-// sequence calls read once.
-func page[T any](ctx context.Context, s *conn, what string, read func() ([]T, error)) iter.Seq2[T, error] {
-	return store.Page(func() ([]T, error) { return call(ctx, s, what, read) })
 }
 
 // Headers of the server.
@@ -230,3 +205,6 @@ func refusal(e *jetstream.APIError) error {
 	}
 	return e
 }
+
+// answerRoom returns how many bytes an answer may have, so that the server takes it.
+func (s *conn) answerRoom() int64 { return min(pageBytes, s.nc.MaxPayload()/2) }

@@ -133,19 +133,3 @@
 // Heartbeats, settings, audiences and their members are messages of the same stream. Each of them
 // replaces its predecessor.
 package natsqueue
-
-// What the duties cost, in lines with comments: puts, batches and bounds 350 (put, room); heartbeats
-// and owners 410 (node, owner); reading and dedup 450 (follow, partition); records of outcomes 440
-// (write, settle, record); what waits, in memory 480 (index, lane, fetch); lists, counts, changes and
-// erasure, asked of any node 390 (ask); dead letters 220; purging, short logs and the bytes of erased
-// users 230 (clean); history 0, there is none; roster 190; settings 60; connection and lateness 700
-// (conn, read, stream, subject); Open, Config and documentation 390.
-//
-// The contract takes more than 2,000. A stream has no due times, no claims, and no order but that of
-// sequences. So the owner has these in memory, and the other nodes have to ask it. To get near 2,000
-// these would have to go: roster and settings (250), lists and changes (390), dead letters (220),
-// dedup across owners and the answer to Put (250), MaxBytes and the reserve (80), purging by moves
-// (200), and owners that change, so one node would have all deliveries (420). The jetstream package
-// does what it does well enough: creating, publishing, purging, and reading single messages. What it
-// lacks costs 300: reads of many messages, reads from the leader, a consumer that finds every gap, and
-// an answer within five seconds, because it waits ten for a server that is out of reach.

@@ -37,7 +37,7 @@ func (p *partition) follow() {
 		if refused := new(jetstream.APIError); errors.As(err, &refused) && refused.Code != 503 { // 503: not now
 			if !told { // for example because the account has reached its limit of consumers
 				told = true
-				p.config.Logger.Error("natsqueue: the server refuses the consumer by which this node reads a partition; deliveries of the partition wait until the server allows it", "partition", p.n, "error", err)
+				p.conn.config.Logger.Error("natsqueue: the server refuses the consumer by which this node reads a partition; deliveries of the partition wait until the server allows it", "partition", p.n, "error", err)
 			}
 			wait = createSoon
 		}
@@ -55,11 +55,11 @@ func (p *partition) consume(next *uint64, patience time.Duration) error {
 	var sub *nats.Subscription
 	var c jetstream.PushConsumer
 	if err := within(p.live, patience, func(ctx context.Context) (err error) {
-		if sub, err = p.nc.SubscribeSync(p.nc.NewInbox()); err != nil {
+		if sub, err = p.conn.nc.SubscribeSync(p.conn.nc.NewInbox()); err != nil {
 			return err
 		}
 		if err = sub.SetPendingLimits(-1, -1); err == nil { // the server's flow control bounds what is pending
-			c, err = p.js.CreatePushConsumer(ctx, p.config.Stream, jetstream.ConsumerConfig{
+			c, err = p.conn.js.CreatePushConsumer(ctx, p.conn.config.Stream, jetstream.ConsumerConfig{
 				DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next,
 				FilterSubject: p.prefix + ">", AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1,
 				FlowControl: true, IdleHeartbeat: consumerBeat, InactiveThreshold: consumerIdle, MemoryStorage: true, Replicas: 1,
@@ -76,7 +76,7 @@ func (p *partition) consume(next *uint64, patience time.Duration) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.live), createSoon)
 		defer cancel()
-		p.js.DeleteConsumer(ctx, p.config.Stream, c.CachedInfo().Name) // if this fails, the server deletes the consumer after consumerIdle
+		p.conn.js.DeleteConsumer(ctx, p.conn.config.Stream, c.CachedInfo().Name) // if this fails, the server deletes the consumer after consumerIdle
 	}()
 	silence := time.AfterFunc(3*consumerBeat, func() { sub.Unsubscribe() })
 	defer silence.Stop()
@@ -92,7 +92,7 @@ func (p *partition) consume(next *uint64, patience time.Duration) error {
 		if len(m.Data) == 0 && m.Header.Get("Status") == "100" { // flow control, or an idle heartbeat
 			last := m.Header.Get("Nats-Last-Consumer")
 			if reply := m.Header.Get("Nats-Consumer-Stalled"); reply != "" {
-				p.nc.Publish(reply, nil)
+				p.conn.nc.Publish(reply, nil)
 			} else if m.Reply != "" {
 				m.Respond(nil)
 			} else if last != "" && last != decimal(delivered) {

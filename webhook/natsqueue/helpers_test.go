@@ -82,9 +82,9 @@ func settle(t testing.TB, s *Store, verdict store.Verdict, ds ...store.Delivery)
 
 // partitionOf returns partition 0 of s, or nil if s does not own it.
 func partitionOf(s *Store) *partition {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.owned[0]
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return s.partitions.owned[0]
 }
 
 // A deafConn drops the bytes that the client sends while deaf is true, so no answer comes.

@@ -1,7 +1,6 @@
 package natsqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -13,19 +12,20 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A node is this process among those that share the store. It sends heartbeats, takes partitions and
-// gives them away. It asks other nodes about their partitions, and answers their questions.
+// A node is this process among those that share the store. It sends heartbeats, and reads those of
+// the others.
 type node struct {
-	*recorder
-	opened int64         // when the Store was opened, in microseconds
-	speak  chan struct{} // asks for a heartbeat
-	ruling sync.Mutex    // held while the node checks the owners of partitions
+	conn       *conn
+	life       *lifetime
+	lease      *lease
+	partitions *partitions
+	recorder   *recorder
+	opened     int64         // when the Store was opened, in microseconds
+	speak      chan struct{} // asks for a heartbeat
 
-	// Guarded by index.mu.
-	steady  time.Time             // all heartbeats since then were stored
-	latest  uint64                // the sequence of the latest heartbeat
-	leaving bool                  // the node takes no more partitions
-	note    func() ([]byte, bool) // see Present
+	mu     sync.Mutex
+	latest uint64                // the sequence of the latest heartbeat
+	note   func() ([]byte, bool) // see Present
 }
 
 // A heartbeat is the message by which a node proves that it is alive. It replaces the node's
@@ -37,45 +37,37 @@ type heartbeat struct {
 	Note    []byte
 }
 
-// trusted is how long a node relies on its own heartbeat. It is shorter than Claim, so a node stops
-// before other nodes take over.
-func (c *Config) trusted() time.Duration { return c.Claim * 9 / 10 }
-
 // live sends heartbeats until the Store is closed.
 func (s *node) live() {
-	tick := time.NewTicker(s.config.Claim / 3)
+	tick := time.NewTicker(s.conn.config.Claim / 3)
 	defer tick.Stop()
 	silent := false
 	for {
 		select {
 		case <-tick.C:
 		case <-s.speak:
-		case <-s.background.Done():
+		case <-s.life.ctx.Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.background, s.config.Claim/3)
+		ctx, cancel := context.WithTimeout(s.life.ctx, s.conn.config.Claim/3)
 		err := s.beat(ctx)
 		cancel()
 		switch {
-		case err != nil && s.background.Err() == nil && !silent:
+		case err != nil && s.life.ctx.Err() == nil && !silent:
 			silent = true
-			s.config.Logger.Warn("natsqueue: could not store a heartbeat; if this goes on, this node attempts no deliveries until a heartbeat is stored", "error", err)
+			s.conn.config.Logger.Warn("natsqueue: could not store a heartbeat; if this goes on, this node attempts no deliveries until a heartbeat is stored", "error", err)
 		case err == nil && silent:
 			silent = false
-			s.config.Logger.Info("natsqueue: heartbeats are stored again")
-			s.mu.Lock()
-			for name := range s.lanes {
-				s.tell(name)
-			}
-			s.mu.Unlock()
+			s.conn.config.Logger.Info("natsqueue: heartbeats are stored again")
+			s.partitions.index.tellAll()
 		}
 		switch {
 		case errors.Is(err, jetstream.ErrNoStreamResponse):
 			s.restore()
 		case errors.Is(err, context.DeadlineExceeded):
-			s.nc.ForceReconnect() // to another server: this one may be cut off from the others
+			s.conn.nc.ForceReconnect() // to another server: this one may be cut off from the others
 		}
-		signal(s.look)
+		signal(s.partitions.look)
 	}
 }
 
@@ -83,8 +75,8 @@ func (s *node) live() {
 // old that other nodes may have taken over, beat also writes a record in each partition. Such a
 // record fails if another node owns the partition now.
 func (s *node) beat(ctx context.Context) error {
+	h := heartbeat{Name: s.conn.config.Node, Opened: s.opened, Leaving: s.partitions.leaves()}
 	s.mu.Lock()
-	h := heartbeat{Name: s.config.Node, Opened: s.opened, Leaving: s.leaving}
 	note := s.note
 	s.mu.Unlock()
 	if note != nil {
@@ -97,35 +89,31 @@ func (s *node) beat(ctx context.Context) error {
 		}
 	}
 	sent := time.Now()
-	c := one(s.config.heartbeat(s.id), encode(h), headerRollup, "sub", headerTTL, max(24*s.config.Claim, time.Hour).String())
+	c := one(s.conn.config.heartbeat(s.conn.id), encode(h), headerRollup, "sub", headerTTL, max(24*s.conn.config.Claim, time.Hour).String())
 	c.vital = true
-	err := s.store(ctx, c)
+	err := s.conn.store(ctx, c)
 	if err == nil {
-		s.mu.Lock()
-		recreated := s.latest > 0 && (c.seq < s.latest || c.seq >= s.latest+newStream)
-		s.latest = c.seq
-		lapsed := s.lapsed() != nil
-		for _, p := range s.owned {
-			if recreated && p != nil { // the partitions of this node were in the deleted stream
-				p.yield()
+		lapsed := s.lease.lapsed() != nil
+		if s.stored(c.seq) { // in a new stream: the partitions of this node were in the deleted one
+			for _, p := range s.partitions.mine() {
+				p.taken()
 			}
 		}
-		s.mu.Unlock()
 		if lapsed {
-			err = s.write(ctx, writesOf(s.mine(), false)...)
+			err = s.recorder.write(ctx, writesOf(s.partitions.mine(), false)...)
 		}
 	}
+	s.lease.prolong(sent, err)
+	return err
+}
+
+// stored takes note of the sequence of a heartbeat, and reports whether the stream is a new one.
+func (s *node) stored(seq uint64) (recreated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failed = err; err != nil {
-		return err
-	}
-	last := s.until.Add(-s.config.trusted())
-	if max(sent.Sub(last), sent.Round(0).Sub(last.Round(0))) > s.config.Claim*2/3 { // a heartbeat was missed; see lapsed for the two clocks
-		s.steady = sent
-	}
-	s.until = sent.Add(s.config.trusted())
-	return nil
+	recreated = s.latest > 0 && (seq < s.latest || seq >= s.latest+newStream)
+	s.latest = seq
+	return recreated
 }
 
 // newStream is the distance between the last sequence of a deleted stream and the first of the new
@@ -135,17 +123,17 @@ const newStream = 1 << 32
 // restore creates the stream again if somebody has deleted it. Its sequences begin far beyond the old
 // ones, so that a late purge that was meant for the old stream removes nothing from the new one.
 func (s *node) restore() {
-	ctx, cancel := context.WithTimeout(s.background, callTimeout)
+	ctx, cancel := context.WithTimeout(s.life.ctx, callTimeout)
 	defer cancel()
-	if _, err := s.js.Stream(ctx, s.config.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := s.conn.js.Stream(ctx, s.conn.config.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return
 	}
-	stream := s.config.stream(s.config.Replicas)
+	stream := s.conn.config.stream(s.conn.config.Replicas)
 	s.mu.Lock()
 	stream.FirstSeq = s.latest + newStream
 	s.mu.Unlock()
-	if _, err := s.js.CreateStream(ctx, stream); err == nil {
-		s.config.Logger.Error("natsqueue: somebody deleted the stream; a new one was created, but all deliveries, dead letters and settings in the old one are lost", "stream", s.config.Stream)
+	if _, err := s.conn.js.CreateStream(ctx, stream); err == nil {
+		s.conn.config.Logger.Error("natsqueue: somebody deleted the stream; a new one was created, but all deliveries, dead letters and settings in the old one are lost", "stream", s.conn.config.Stream)
 		signal(s.speak)
 	}
 }
@@ -166,25 +154,23 @@ func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err 
 	s.mu.Lock()
 	since = max(since, s.latest)
 	s.mu.Unlock()
-	page, err := s.lasts(ctx, since, s.config.heartbeat("*"))
-	own := slices.IndexFunc(page, func(m *jetstream.RawStreamMsg) bool { return m.Subject == s.config.heartbeat(s.id) })
+	page, err := s.conn.lasts(ctx, since, s.conn.config.heartbeat("*"))
+	own := slices.IndexFunc(page, func(m *jetstream.RawStreamMsg) bool { return m.Subject == s.conn.config.heartbeat(s.conn.id) })
 	if err == nil && own < 0 {
 		err = errors.New("natsqueue: the stream does not have the heartbeat of this node")
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	judges := s.lapsed() == nil && time.Since(s.steady) >= s.config.Claim
+	judges := s.lease.judges()
 	for _, m := range page {
-		n := peer{id: m.Subject[len(s.config.heartbeat("")):], seq: m.Sequence, at: m.Time.UTC()}
+		n := peer{id: m.Subject[len(s.conn.config.heartbeat("")):], seq: m.Sequence, at: m.Time.UTC()}
 		decode(m.Data, &n.heartbeat) // an unreadable heartbeat proves life, too
 		age := page[own].Time.Sub(m.Time)
-		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed a heartbeat: check again when its Claim is over
-			time.AfterFunc(s.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
+		if age > s.conn.config.Claim/2 && age <= s.conn.config.Claim { // it has missed a heartbeat: check again when its Claim is over
+			time.AfterFunc(s.conn.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
 		}
-		if judges && age > s.config.Claim {
+		if judges && age > s.conn.config.Claim {
 			dead = append(dead, n)
 		} else {
 			live = append(live, n)
@@ -193,30 +179,14 @@ func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err 
 	return live, dead, nil
 }
 
-// Present implements store.Shared.
-func (s *node) Present(note func() ([]byte, bool)) {
-	s.mu.Lock()
-	s.note = note
-	s.mu.Unlock()
-	signal(s.speak)
-}
-
 // maxNodes is the most nodes that Nodes returns. It is also the most messages that the server returns
 // for a request with MultiLast.
 const maxNodes = 1000
 
-// Nodes implements store.Shared.
-func (s *node) Nodes(ctx context.Context) ([]store.Node, error) {
-	return call(ctx, s.conn, "listing nodes", func() (nodes []store.Node, _ error) {
-		all, _, err := s.peers(ctx, 0)
-		slices.SortFunc(all, func(a, b peer) int {
-			return cmp.Or(cmp.Compare(a.Opened, b.Opened), cmp.Compare(a.id, b.id))
-		})
-		for _, n := range all {
-			nodes = append(nodes, store.Node{
-				Name: n.Name, Self: n.id == s.id, Opened: time.UnixMicro(min(n.Opened, n.at.UnixMicro())).UTC(), Seen: n.at, Note: n.Note,
-			})
-		}
-		return nodes, err
-	})
+// present sets the note, and stores it at once.
+func (s *node) present(note func() ([]byte, bool)) {
+	s.mu.Lock()
+	s.note = note
+	s.mu.Unlock()
+	signal(s.speak)
 }

@@ -20,14 +20,14 @@ import (
 // seize makes s the owner of a partition, whichever node owns it.
 func seize(t *testing.T, s *Store, n int) {
 	t.Helper()
-	holdings, _, err := s.holdings(t.Context())
+	holdings, _, err := s.balancer.holdings(t.Context())
 	if err == nil {
-		err = s.take(t.Context(), n, holdings[n])
+		err = s.balancer.take(t.Context(), n, holdings[n])
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-s.owned[n].ready
+	<-s.partitions.owned[n].ready
 }
 
 // openWithFixedPartitions opens a store that keeps its partitions: it takes over no others, and
@@ -35,9 +35,9 @@ func seize(t *testing.T, s *Store, n int) {
 func openWithFixedPartitions(t *testing.T, s *testServer, c Config) *Store {
 	t.Helper()
 	q := ready(s.open(t, c))
-	q.ruling.Lock()
+	q.balancer.ruling.Lock()
 	t.Cleanup(func() {
-		q.ruling.Unlock()
+		q.balancer.ruling.Unlock()
 		if err := q.Close(); err != nil {
 			t.Error(err)
 		}
@@ -112,14 +112,14 @@ func TestServerRefusesRecordsOfFormerOwner(t *testing.T) {
 	a := openWithFixedPartitions(t, s, c)
 	mustPut(t, a, append(deliveries("x", 0, 1), deliveries("y", 0, 2)...)...)
 	late := fetch(t, a, 3, "x", "y")
-	a.owned[0].end() // a reads no more messages of partition 0
+	a.partitions.owned[0].end() // a reads no more messages of partition 0
 	b := openWithFixedPartitions(t, s, c)
 	seize(t, b, 0)
 	got := fetch(t, b, 3, "x", "y")
 	settle(t, a, store.Done, late[0])
 	settle(t, a, store.Retry, late[1])
 	settle(t, a, store.Bury, late[2])
-	if a.owned[0] != nil {
+	if a.partitions.owned[0] != nil {
 		t.Error("a owns the partition after the server refused its records, want that it does not")
 	}
 	if counts, err := b.Count(t.Context()); err != nil || counts.Waiting != 3 || counts.Claimed != 3 || counts.Dead != 0 {
@@ -143,18 +143,18 @@ func TestNodeWithLateHeartbeatHandsOutNothingTakenOver(t *testing.T) {
 	var names [2]string // for each partition, one of its destinations
 	for i := 0; names[0] == "" || names[1] == ""; i++ {
 		name := fmt.Sprint("d", i)
-		names[a.config.partition(name)] = name
+		names[a.conn.config.partition(name)] = name
 	}
 	for _, name := range names {
 		mustPut(t, a, deliveries(name, 0, 1)...)
 	}
-	a.owned[0].end() // a reads no more messages of partition 0
+	a.partitions.owned[0].end() // a reads no more messages of partition 0
 	b := openWithFixedPartitions(t, s, c)
 	seize(t, b, 0)
-	a.mu.Lock()
-	a.until = time.Now().Add(-time.Second)
-	a.mu.Unlock()
-	if err := a.beat(t.Context()); err != nil {
+	a.index.mu.Lock()
+	a.lease.until = time.Now().Add(-time.Second)
+	a.index.mu.Unlock()
+	if err := a.node.beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if ds := fetch(t, a, 1, names[:]...); ds[0].Destination != names[1] {
@@ -177,18 +177,18 @@ func TestNodeThatMissedHeartbeatDeclaresNobodyDead(t *testing.T) {
 		b.abandon()
 		heartbeat := func() { // stores a heartbeat of a, but a does not get the server's answer
 			t.Helper()
-			if err := a.store(t.Context(), &parcel{messages: []*nats.Msg{{Subject: a.config.heartbeat(a.id), Data: []byte("{}"), Header: nats.Header{headerRollup: {"sub"}}}}}); err != nil {
+			if err := a.conn.store(t.Context(), &parcel{messages: []*nats.Msg{{Subject: a.conn.config.heartbeat(a.conn.id), Data: []byte("{}"), Header: nats.Header{headerRollup: {"sub"}}}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		set := func(steady, until time.Duration) {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.steady, a.until = time.Now().Add(steady), time.Now().Add(until)
+			a.lease.mu.Lock()
+			defer a.lease.mu.Unlock()
+			a.lease.steady, a.lease.until = time.Now().Add(steady), time.Now().Add(until)
 		}
 		declaresDead := func() bool { // whether a no longer counts b among the nodes
 			t.Helper()
-			peers, _, err := a.peers(t.Context(), 0)
+			peers, _, err := a.node.peers(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,21 +201,21 @@ func TestNodeThatMissedHeartbeatDeclaresNobodyDead(t *testing.T) {
 			t.Error("a, whose own heartbeats were not stored, declares b dead; want that it does not")
 		}
 		// After a gap in its heartbeats, a node waits for a whole claim again.
-		if err := a.beat(t.Context()); err != nil {
+		if err := a.node.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if declaresDead() {
 			t.Error("a, which has just missed a heartbeat, declares b dead; want that it does not")
 		}
-		set(-time.Hour, c.trusted()-c.Claim*8/10) // a has missed a heartbeat, and its claim has not expired
-		if err := a.beat(t.Context()); err != nil {
+		set(-time.Hour, a.lease.trusted()-c.Claim*8/10) // a has missed a heartbeat, and its claim has not expired
+		if err := a.node.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if declaresDead() {
 			t.Error("a, which has missed a heartbeat, declares b dead; want that it does not")
 		}
-		set(-time.Hour, c.trusted())
-		if err := a.beat(t.Context()); err != nil {
+		set(-time.Hour, a.lease.trusted())
+		if err := a.node.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if !declaresDead() {
@@ -241,9 +241,9 @@ func TestJoiningNodeGetsPartitions(t *testing.T) {
 		b := s.open(t, c)
 		defer b.Close()
 		until(t, "a drains a partition that b is to own", func() bool {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			for _, p := range a.owned {
+			a.index.mu.Lock()
+			defer a.index.mu.Unlock()
+			for _, p := range a.partitions.owned {
 				if p != nil && p.state == draining {
 					return true
 				}
@@ -290,12 +290,12 @@ func TestPartitionsAreTakenOverWithinClaim(t *testing.T) {
 		b := s.open(t, c)
 		defer b.Close()
 		time.Sleep(3*c.Claim + time.Second) // so that both may declare other nodes dead
-		if n := len(b.mine()); n == 0 || n == c.Partitions {
+		if n := len(b.partitions.mine()); n == 0 || n == c.Partitions {
 			t.Fatalf("b owns %d partitions of %d, want some", n, c.Partitions)
 		}
 		a.abandon()
 		began := time.Now()
-		until(t, "b owns all partitions", func() bool { return len(b.mine()) == c.Partitions })
+		until(t, "b owns all partitions", func() bool { return len(b.partitions.mine()) == c.Partitions })
 		if took := time.Since(began); took > c.Claim+100*time.Millisecond {
 			t.Errorf("taken over after %v, want at most %v", took, c.Claim)
 		}
@@ -330,7 +330,7 @@ func TestNodeBackInTimeKeepsItsPartitions(t *testing.T) {
 		silent.Store(true)
 		back := func(sent []byte) { // b reads who owns the partitions
 			if bytes.Contains(sent, []byte("*."+kindOwn)) && time.Since(last) > c.Claim && silent.CompareAndSwap(true, false) {
-				if err := a.beat(context.Background()); err != nil {
+				if err := a.node.beat(context.Background()); err != nil {
 					t.Errorf("heartbeat of a = %v, want that it is stored", err)
 				}
 			}
@@ -354,17 +354,17 @@ func TestHeartbeatsOfDeadNodesAreRemoved(t *testing.T) {
 		defer q.Close()
 		for i := range 30 {
 			for n := range 50 {
-				if err := q.store(t.Context(), one(q.config.heartbeat(fmt.Sprint("x", i, "-", n)), []byte("?"))); err != nil {
+				if err := q.conn.store(t.Context(), one(q.conn.config.heartbeat(fmt.Sprint("x", i, "-", n)), []byte("?"))); err != nil {
 					t.Fatal(err)
 				}
 			}
 			time.Sleep(time.Second)
 		}
-		time.Sleep(2 * q.config.Claim)
+		time.Sleep(2 * q.conn.config.Claim)
 		if nodes, err := q.Nodes(t.Context()); err != nil || len(nodes) != 1 {
 			t.Errorf("Nodes = %d nodes, %v; want 1", len(nodes), err)
 		}
-		if all, err := q.lasts(t.Context(), 0, q.config.heartbeat("*")); err != nil || len(all) != 1 {
+		if all, err := q.conn.lasts(t.Context(), 0, q.conn.config.heartbeat("*")); err != nil || len(all) != 1 {
 			t.Errorf("the stream has %d heartbeats, %v; want 1", len(all), err)
 		}
 	})
@@ -380,14 +380,14 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 		mustPut(t, a, deliveries("d", 0, 2)...)
 		settle(t, a, store.Bury, fetch(t, a, 2, "d")...)
 		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y.z", "dead.1.y.0", "setting.0.=", "setting.0.x"} {
-			if err := a.store(t.Context(), one(DefaultStream+"."+subject, []byte("?"))); err != nil {
+			if err := a.conn.store(t.Context(), one(DefaultStream+"."+subject, []byte("?"))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		b := s.open(t, c)
 		defer b.Close()
 		until(t, "each node owns partitions, and together they own all", func() bool {
-			n, m := len(a.mine()), len(b.mine())
+			n, m := len(a.partitions.mine()), len(b.partitions.mine())
 			return n > 0 && m > 0 && n+m == c.Partitions
 		})
 		n := 0
@@ -423,15 +423,15 @@ func TestPurgedDeliveryIsNotHandedOutAgain(t *testing.T) {
 	if len(all) != 5 { // the first record of a, a put, a record, a put, a record
 		t.Fatalf("the log has %d messages, want 5", len(all))
 	}
-	a.owned[0].end() // a reads no more messages of partition 0
+	a.partitions.owned[0].end() // a reads no more messages of partition 0
 	b := openWithFixedPartitions(t, s, c)
-	p := newPartition(b.index, 0)
+	p := b.partitions.new(0)
 	p.epoch, p.last = all[4].Sequence+1, all[4].Sequence+1
-	b.owned[0] = p
+	b.partitions.owned[0] = p
 	read := func(m *jetstream.RawStreamMsg) { p.saw(m.Sequence, &nats.Msg{Subject: m.Subject, Data: m.Data}) }
 	read(all[0])
 	read(all[1])
-	if err := a.clean(t.Context(), false); err != nil {
+	if err := a.cleaner.clean(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if rest := logMessages(t, a); len(rest) != 2 || rest[0].Sequence != all[3].Sequence {
@@ -439,7 +439,7 @@ func TestPurgedDeliveryIsNotHandedOutAgain(t *testing.T) {
 	}
 	read(all[3])
 	read(all[4])
-	r := record{node: b.id}
+	r := record{node: b.conn.id}
 	read(&jetstream.RawStreamMsg{Subject: p.prefix + kindOwn, Sequence: p.epoch, Data: r.append(nil)})
 	if ds := fetch(t, b, 1, "d"); ds[0].ID != "4" {
 		t.Errorf("Fetch = delivery %s, want 4, the only one that waits", ds[0].ID)
@@ -474,18 +474,18 @@ func TestNextOwnerAnswersQuestions(t *testing.T) {
 				defer owner.Close()
 				defer next.Close()
 				until(t, "the node that should own the partition does", func() bool {
-					peers, _, err := owner.peers(t.Context(), 0)
+					peers, _, err := owner.node.peers(t.Context(), 0)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if rightful(peers, 0) == next.id {
+					if rightful(peers, 0) == next.conn.id {
 						owner, next = next, owner
 					}
-					return owner.index.ready(0) != nil
+					return owner.partitions.ready(0) != nil
 				})
-				owner.mu.Lock()
-				owner.cacheRoom = 0
-				owner.mu.Unlock()
+				owner.index.mu.Lock()
+				owner.index.cacheRoom = 0
+				owner.index.mu.Unlock()
 				mustPut(t, owner, append(deliveries("listed", 0, 3), deliveries("changed", 0, 3)...)...)
 				done := make(chan string)
 				questions := 0
@@ -516,7 +516,7 @@ func TestNextOwnerAnswersQuestions(t *testing.T) {
 					ask()
 				}
 				if held.busy {
-					go owner.write(t.Context(), writesOf(owner.mine(), false)...)
+					go owner.recorder.write(t.Context(), writesOf(owner.partitions.mine(), false)...)
 					synctest.Wait()
 				}
 				released := make(chan error, 1)
@@ -525,7 +525,7 @@ func TestNextOwnerAnswersQuestions(t *testing.T) {
 				if held.subject == record {
 					ask()
 				} else {
-					until(t, "the next node owns the partition", func() bool { return next.index.ready(0) != nil })
+					until(t, "the next node owns the partition", func() bool { return next.partitions.ready(0) != nil })
 				}
 				holds.Store(false)
 				for range questions {

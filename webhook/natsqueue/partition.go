@@ -25,7 +25,9 @@ const (
 // A partition is a share of the destinations, owned by this node. Its fields follow from the messages
 // of the stream, read in order, and from the records that this node has written since.
 type partition struct {
-	*index
+	conn   *conn
+	index  *index
+	set    *partitions
 	n      int
 	prefix string          // of its subjects
 	epoch  uint64          // the sequence of this node's first record
@@ -61,12 +63,6 @@ type block struct {
 	serial  uint64
 }
 
-func newPartition(s *index, n int) *partition {
-	p := &partition{index: s, n: n, prefix: s.config.prefix(n), ready: make(chan struct{})}
-	p.live, p.end = context.WithCancel(s.background)
-	return p
-}
-
 // saw processes the next message of p, and reports whether p needs more messages.
 func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	kind := m.Subject[len(p.prefix):]
@@ -74,7 +70,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	var err error
 	if kind == kindPut || kind == kindOwn {
 		if r, err = parseRecord(m.Data); err != nil {
-			p.config.Logger.Error("natsqueue: a message cannot be read and is set aside; its deliveries are not attempted",
+			p.conn.config.Logger.Error("natsqueue: a message cannot be read and is set aside; its deliveries are not attempted",
 				"partition", p.n, "sequence", seq, "error", err)
 			r = new(record)
 		}
@@ -92,8 +88,8 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 			ds = append(ds, p.decode(seq, i, b.data))
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.index.mu.Lock()
+	defer p.index.mu.Unlock()
 	if p.state == lost {
 		return false
 	}
@@ -101,7 +97,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	case kind == kindKey:
 		p.keys = append(p.keys, keyMessage{seq, len(m.Data) / 16})
 		for k := range slices.Chunk(m.Data[:len(m.Data)/16*16], 16) { // also after the epoch: the previous owner may have stored keys late
-			p.seen.Add(store.Key(k), now())
+			p.set.seen.Add(store.Key(k), now())
 		}
 	case kind == kindPut, kind == kindOwn && seq < p.epoch:
 		b := p.arrive(seq, len(m.Data), r, ds)
@@ -113,14 +109,14 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 			p.judge(b)
 			p.cursor = seq
 		}
-		p.hold(b.entries...)
+		p.index.hold(b.entries...)
 	case kind == kindOwn && seq == p.epoch:
 		p.block(seq, len(m.Data), 0)
 		p.loaded(first)
 	case kind != kindOwn || damaged:
 	case r.node == "": // this node gave p away
 		p.lose()
-	case r.node != p.id:
+	case r.node != p.conn.id:
 		p.yield()
 	}
 	p.read = seq
@@ -133,19 +129,19 @@ func (p *partition) decode(seq uint64, i int, record []byte) *store.Delivery {
 	d := new(store.Delivery)
 	err := d.UnmarshalBinary(record)
 	if err != nil || d.Destination == "" {
-		p.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside; it is not attempted", "partition", p.n, "sequence", seq, "place", i, "error", err)
+		p.conn.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside; it is not attempted", "partition", p.n, "sequence", seq, "place", i, "error", err)
 		return nil
 	}
 	return d
 }
 
 // search returns the index in p.order of the block with the sequence seq, and whether there is such
-// a block. The store is locked.
+// a block. The index is locked.
 func (p *partition) search(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(p.order, seq, func(b *block, seq uint64) int { return cmp.Compare(b.seq, seq) })
 }
 
-// block adds the block of a message with n deliveries. The store is locked.
+// block adds the block of a message with n deliveries. The index is locked.
 func (p *partition) block(seq uint64, size, n int) *block {
 	b := &block{seq: seq, p: p, size: int64(size), keys: make([]store.Key, n), entries: make([]*entry, n)}
 	p.bytes += b.size
@@ -154,7 +150,7 @@ func (p *partition) block(seq uint64, size, n int) *block {
 	return b
 }
 
-// set makes e the entry i of b. The store is locked.
+// set makes e the entry i of b. The index is locked.
 func (b *block) set(i int, e *entry) {
 	e.block, e.i = b, uint32(i)
 	b.entries[i] = e
@@ -162,7 +158,7 @@ func (b *block) set(i int, e *entry) {
 	b.p.alive += e.bytes()
 }
 
-// drop removes e from b, its block. The store is locked.
+// drop removes e from b, its block. The index is locked.
 func (b *block) drop(e *entry) {
 	b.entries[e.i] = nil
 	b.p.alive -= e.bytes()
@@ -170,7 +166,7 @@ func (b *block) drop(e *entry) {
 }
 
 // arrive adds a block with an entry for each delivery of a message. The entries are in no queue
-// yet. The store is locked.
+// yet. The index is locked.
 func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery) *block {
 	b := p.block(seq, size, len(ds))
 	b.asker, b.serial = r.node, r.serial
@@ -179,10 +175,10 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery
 			b.damaged = true
 			continue
 		}
-		l := p.lanes[d.Destination]
+		l := p.index.lanes[d.Destination]
 		if l == nil {
 			l = &lane{name: strings.Clone(d.Destination), p: p}
-			p.lanes[l.name] = l
+			p.index.lanes[l.name] = l
 		}
 		d.Destination = l.name
 		l.waiting++
@@ -190,17 +186,17 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery
 		if !r.records[i].noDedup {
 			b.keys[i] = e.key
 		}
-		p.describe(e, d)
+		p.index.describe(e, d)
 		b.set(i, e)
 	}
 	return b
 }
 
 // judge looks for duplicates among the deliveries of b, and queues the others. It tells the node that
-// put the deliveries which of them are duplicates. The store is locked.
+// put the deliveries which of them are duplicates. The index is locked.
 func (p *partition) judge(b *block) {
 	var own []*item // items that calls of this node wait for
-	if x := p.parts[b.serial]; x != nil && b.asker == p.id {
+	if x := p.set.answers.awaited[b.serial]; x != nil && b.asker == p.conn.id {
 		own = x.items
 	}
 	duplicates := make([]byte, (len(b.entries)+7)/8) // one bit each
@@ -209,36 +205,36 @@ func (p *partition) judge(b *block) {
 		if e == nil {
 			continue
 		}
-		if k := b.keys[i]; !b.judged && k != (store.Key{}) && !p.seen.Add(k, at) {
+		if k := b.keys[i]; !b.judged && k != (store.Key{}) && !p.set.seen.Add(k, at) {
 			duplicates[i/8] |= 1 << (i % 8)
 			p.dropped = append(p.dropped, ref{b.seq, uint32(i)})
 			b.keys[i] = store.Key{}
-			p.remove(e)
+			p.index.remove(e)
 			continue
 		}
 		// A caller of Put learns from the result that the delivery waits, so Heads need not yield the
 		// lane. A caller of Revive does not learn it.
 		known := i < len(own) && own[i].put.once == "" && own[i].put.left > 0
-		if known && own[i].keep && p.state == open && p.lapsed() == nil {
-			own[i].Claim = p.claim(e)
+		if known && own[i].keep && p.state == open && p.set.lease.lapsed() == nil {
+			own[i].Claim = p.index.claim(e)
 			continue
 		}
 		e.lane.push(e)
 		if !known {
-			p.tell(e.lane.name)
+			p.index.tell(e.lane.name)
 		}
 	}
 	switch {
 	case b.judged || b.asker == "":
-	case b.asker == p.id:
-		p.answered(b.serial, duplicates)
+	case b.asker == p.conn.id:
+		p.set.answers.heard(b.serial, duplicates)
 	default:
-		p.nc.Publish(p.config.ask("put."+b.asker), append(binary.AppendUvarint(nil, b.serial), duplicates...))
+		p.conn.nc.Publish(p.conn.config.ask("put."+b.asker), append(binary.AppendUvarint(nil, b.serial), duplicates...))
 	}
 	b.judged, b.asker = true, ""
 }
 
-// sawRecord processes a record of an earlier owner. The store is locked.
+// sawRecord processes a record of an earlier owner. The index is locked.
 func (p *partition) sawRecord(r *record) {
 	p.cursor = max(p.cursor, r.cursor)
 	for _, x := range r.ends {
@@ -246,7 +242,7 @@ func (p *partition) sawRecord(r *record) {
 			p.erased = max(p.erased, x.seq)
 		} else if at, ok := p.search(x.seq); ok {
 			if b := p.order[at]; int(x.i) < len(b.entries) && b.entries[x.i] != nil {
-				p.remove(b.entries[x.i])
+				p.index.remove(b.entries[x.i])
 			}
 		}
 	}
@@ -255,7 +251,7 @@ func (p *partition) sawRecord(r *record) {
 // first returns the sequence of the first message of the log, as the leader has it.
 func (p *partition) first() (uint64, error) {
 	for {
-		m, err := p.get(p.live, request{Seq: 1, Next: p.prefix + "log.*"})
+		m, err := p.conn.get(p.live, request{Seq: 1, Next: p.prefix + "log.*"})
 		if err == nil || sleep(p.live, pause) != nil {
 			return m.Sequence, err
 		}
@@ -265,7 +261,7 @@ func (p *partition) first() (uint64, error) {
 // loaded opens p after all messages up to p.epoch, the first record of this node, have been read.
 // During the reading, the previous owner may have purged messages, together with the records that
 // ended their deliveries. first is the sequence of the first message that is left, so every
-// delivery before it has ended. The store is locked.
+// delivery before it has ended. The index is locked.
 func (p *partition) loaded(first uint64) {
 	at := now()
 	// First add the deliveries that an earlier owner has judged to the dedup window, and no others:
@@ -274,14 +270,14 @@ func (p *partition) loaded(first uint64) {
 		if b.seq < first {
 			for _, e := range b.entries {
 				if e != nil {
-					p.remove(e)
+					p.index.remove(e)
 				}
 			}
 		}
 		b.judged = b.judged || b.seq <= p.cursor
 		for i, k := range b.keys {
 			if (b.judged || b.entries[i] == nil) && k != (store.Key{}) {
-				p.seen.Add(k, at)
+				p.set.seen.Add(k, at)
 			}
 		}
 	}
@@ -293,16 +289,29 @@ func (p *partition) loaded(first uint64) {
 	close(p.ready)
 }
 
-// yield gives up p in memory, because another node has taken it over. The store is locked.
+// yield gives up p in memory, because another node has taken it over. The index is locked.
 func (p *partition) yield() {
 	if p.state != lost {
-		p.config.Logger.Warn("natsqueue: another node has taken over a partition; it may repeat the attempts that this node is making", "partition", p.n)
+		p.conn.config.Logger.Warn("natsqueue: another node has taken over a partition; it may repeat the attempts that this node is making", "partition", p.n)
 	}
 	p.lose()
-	signal(p.look)
+	signal(p.set.look)
 }
 
-// lose ends the work of this node for p. The store is locked.
+func (p *partition) isLost() bool {
+	p.index.mu.Lock()
+	defer p.index.mu.Unlock()
+	return p.state == lost
+}
+
+// taken is yield for a caller that has not locked the index.
+func (p *partition) taken() {
+	p.index.mu.Lock()
+	defer p.index.mu.Unlock()
+	p.yield()
+}
+
+// lose ends the work of this node for p. The index is locked.
 func (p *partition) lose() {
 	if p.state == lost {
 		return
@@ -311,8 +320,8 @@ func (p *partition) lose() {
 		close(p.ready)
 	}
 	p.state = lost
-	if p.owned[p.n] == p {
-		p.owned[p.n] = nil
+	if p.set.owned[p.n] == p {
+		p.set.owned[p.n] = nil
 	}
 	for _, b := range p.order {
 		for i, e := range b.entries {
@@ -320,14 +329,14 @@ func (p *partition) lose() {
 				continue
 			}
 			if k := b.keys[i]; b.judged && k != (store.Key{}) {
-				p.seen.Remove(k) // otherwise the delivery would be its own duplicate once this node owns p again
+				p.set.seen.Remove(k) // otherwise the delivery would be its own duplicate once this node owns p again
 			}
-			delete(p.claims, e.claim)
-			delete(p.unfit, e)
-			p.uncount(e)
-			if l := e.lane; p.lanes[l.name] == l {
-				delete(p.lanes, l.name)
-				p.tell(l.name)
+			delete(p.index.claims, e.claim)
+			delete(p.index.unfit, e)
+			p.index.uncount(e)
+			if l := e.lane; p.index.lanes[l.name] == l {
+				delete(p.index.lanes, l.name)
+				p.index.tell(l.name)
 			}
 		}
 	}

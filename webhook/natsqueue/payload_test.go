@@ -20,8 +20,8 @@ func (s *testServer) setMaxPayload(t *testing.T, bytes int32, qs ...*Store) {
 		t.Fatal(err)
 	}
 	for _, q := range qs {
-		q.nc.ForceReconnect()
-		until(t, "the client knows max_payload", func() bool { return q.nc.IsConnected() && q.nc.MaxPayload() == int64(bytes) })
+		q.conn.nc.ForceReconnect()
+		until(t, "the client knows max_payload", func() bool { return q.conn.nc.IsConnected() && q.conn.nc.MaxPayload() == int64(bytes) })
 	}
 }
 
@@ -49,7 +49,7 @@ func TestMaxPayloadLoweredBelowADelivery(t *testing.T) {
 		mustPut(t, q, deliveries("small", 1000, 300)...)
 		time.Sleep(time.Minute)
 		settle(t, q, store.Done, fetch(t, q, 500, "small")...)
-		q.cacheRoom = 0 // so that it is read from the stream
+		q.index.cacheRoom = 0 // so that it is read from the stream
 		again := fetch(t, q, 1, "large")
 		if d := again[0]; d.Tries != 7 || !d.Expires.Equal(retry[0].Expires.Truncate(time.Microsecond)) && !d.Expires.Equal(retry[0].Expires) || len(d.Body) != 1<<20 {
 			t.Errorf("the large delivery has %d tries, expires %v and has %d bytes; want 7, %v and a megabyte", d.Tries, d.Expires, len(d.Body), retry[0].Expires)
@@ -73,9 +73,9 @@ func TestMaxPayloadLoweredBelowADelivery(t *testing.T) {
 			}
 			dead++
 		}
-		q.mu.Lock()
-		left := len(q.unfit)
-		q.mu.Unlock()
+		q.index.mu.Lock()
+		left := len(q.index.unfit)
+		q.index.mu.Unlock()
 		if dead != 1 || left != 0 {
 			t.Errorf("%d dead letters, and %d deliveries with changes in memory; want 1 and 0", dead, left)
 		}

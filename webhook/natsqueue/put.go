@@ -2,13 +2,10 @@ package natsqueue
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -35,7 +32,10 @@ const (
 
 // A putter stores the puts of this node. It combines the puts of concurrent calls.
 type putter struct {
-	*index
+	conn    *conn
+	life    *lifetime
+	index   *index
+	answers *answers
 	cleaner *cleaner // makes room
 	puts    *store.Batcher[put]
 }
@@ -63,21 +63,14 @@ type item struct {
 	store.Result
 }
 
-// A part has the items whose deliveries are in one message. They wait for the owner's answer about
-// that message.
-type part struct {
-	items []*item
-	size  int
-}
-
 // newPut checks and encodes deliveries.
 func (s *putter) newPut(ds ...store.Put) (*put, error) {
-	p := &put{items: make([]item, len(ds)), packing: newPacking(s.blockRoom()), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
+	p := &put{items: make([]item, len(ds)), packing: newPacking(s.conn.blockRoom()), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
 	for i := range ds {
 		total += len(ds[i].Body) + 256
 	}
-	limit := int(s.nc.MaxPayload()) - headerRoom
+	limit := int(s.conn.nc.MaxPayload()) - headerRoom
 	buf := make([]byte, 0, total)
 	for i := range ds {
 		d := &ds[i]
@@ -93,7 +86,7 @@ func (s *putter) newPut(ds ...store.Put) (*put, error) {
 		if size > limit {
 			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes, and the server's max_payload has room for %d: %w", i, size, limit, store.ErrTooLarge)
 		}
-		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), stored: stored{buf[from:], d.NoDedup}, keep: d.Keep}
+		p.items[i] = item{put: p, partition: s.conn.config.partition(d.Destination), stored: stored{buf[from:], d.NoDedup}, keep: d.Keep}
 		// If no owner answers in time, the delivery counts as stored, whatever the owner says later.
 		p.items[i].Stored = true
 		p.packing.add(size, &p.items[i])
@@ -102,35 +95,12 @@ func (s *putter) newPut(ds ...store.Put) (*put, error) {
 	return p, nil
 }
 
-// Put implements store.Store. It stores its deliveries in one message or in one atomic batch. If
-// they need more than 1,000 messages of 128 KB, Put returns store.ErrTooLarge. The package
-// comment says when Put reports duplicates as stored.
-func (s *putter) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
-	if err := s.calls.Enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
-	p, err := s.newPut(ps...)
-	if err != nil || len(ps) == 0 {
-		return err
-	}
-	if err := s.put(ctx, p); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range p.items {
-		out[i] = p.items[i].Result
-	}
-	return nil
-}
-
 // put stores p. Then it waits, up to answerPatience, for the owners to say which deliveries are
 // duplicates. After an error it ends the claims that were made for p, and no further ones are made.
 func (s *putter) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
-	if len(p.packing.parts) > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
+	if len(p.packing.parts) > maxBatch || s.conn.config.MaxBytes > 0 && int64(p.size) > s.conn.config.MaxBytes {
 		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, store.ErrTooLarge)
 	}
 	if err := s.cleaner.takeRoom(ctx, int64(p.size)); err != nil {
@@ -153,18 +123,13 @@ func (s *putter) put(ctx context.Context, p *put) error {
 		case <-timer.C:
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p.left > 0 {
-		p.left = 0
-		maps.DeleteFunc(s.parts, func(_ uint64, x *part) bool {
-			return !slices.ContainsFunc(x.items, func(it *item) bool { return it.put.left > 0 })
-		})
-	}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	s.answers.forget(p)
 	for i := range p.items {
-		if e := s.claims[p.items[i].Claim]; err != nil && e != nil {
-			s.putBack(e)
-			s.tell(e.lane.name)
+		if e := s.index.claims[p.items[i].Claim]; err != nil && e != nil {
+			s.index.putBack(e)
+			s.index.tell(e.lane.name)
 		}
 	}
 	if err != nil {
@@ -207,7 +172,7 @@ func (k *packing) add(size int, items ...*item) {
 // if two nodes revive the same dead letter, the server stores the message only once.
 func (s *putter) storePuts(puts []*put) {
 	var parcels []*parcel
-	shared, batch := newPacking(s.blockRoom()), false
+	shared, batch := newPacking(s.conn.blockRoom()), false
 	for _, p := range puts {
 		parts := p.packing.parts
 		if p.once != "" {
@@ -227,64 +192,29 @@ func (s *putter) storePuts(puts []*put) {
 			parcels = append(parcels, s.parcel(x))
 		}
 	}
-	s.store(s.background, parcels...) // sets the error of each parcel
+	s.conn.store(s.life.ctx, parcels...) // sets the error of each parcel
 	for _, p := range puts {
 		close(p.stored)
 	}
 }
 
-// parcel encodes each part as a message, and registers it in s.parts to await the owner's answer. A
+// parcel encodes each part as a message, and registers it to await the owner's answer. A
 // message may be sent again, if a server does not answer. The owner knows the dedup keys of its
 // deliveries. If the dedup window ignores one of them, the message has an id, by which the server
 // stores it only once.
 func (s *putter) parcel(parts ...*part) *parcel {
 	c := new(parcel)
 	for _, x := range parts {
-		r := record{node: s.id, records: make([]stored, len(x.items))}
+		r := record{node: s.conn.id, records: make([]stored, len(x.items))}
 		for i, it := range x.items {
 			r.records[i], it.put.parcel = it.stored, c
 		}
-		s.mu.Lock()
-		s.serial++
-		r.serial = s.serial
-		s.parts[r.serial] = x
-		s.mu.Unlock()
-		m := one(s.config.prefix(x.items[0].partition)+kindPut, r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items))))
+		r.serial = s.answers.await(x)
+		m := one(s.conn.config.prefix(x.items[0].partition)+kindPut, r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items))))
 		if slices.ContainsFunc(r.records, func(d stored) bool { return d.noDedup }) {
 			m.messages[0].Header[headerID] = []string{nuid.Next()}
 		}
 		c.messages = append(c.messages, m.messages...)
 	}
 	return c
-}
-
-// heardOfPut processes the answer of an owner on another node. The answer consists of the serial of
-// the record that was put and a bit for each delivery, which is set for a duplicate.
-func (s *putter) heardOfPut(m *nats.Msg) {
-	serial, n := binary.Uvarint(m.Data)
-	if n <= 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answered(serial, m.Data[n:])
-}
-
-// answered applies an owner's answer to the part with the given serial. The store is locked.
-func (s *index) answered(serial uint64, duplicates []byte) {
-	x := s.parts[serial]
-	if x == nil {
-		return
-	}
-	delete(s.parts, serial)
-	for i, it := range x.items {
-		p := it.put
-		if p.left == 0 || i/8 >= len(duplicates) {
-			continue
-		}
-		it.Stored = duplicates[i/8]&(1<<(i%8)) == 0
-		if p.left--; p.left == 0 {
-			close(p.done)
-		}
-	}
 }

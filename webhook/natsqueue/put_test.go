@@ -106,7 +106,7 @@ func TestMessageIsSentAgainEachSecond(t *testing.T) {
 			deaf.Store(true)
 			time.AfterFunc(hears+resend/2, func() { deaf.Store(false) })
 			time.AfterFunc(hears+3*resend/2, func() { deaf.Store(true) })
-			if err := q.store(t.Context(), one(DefaultStream+".test", nil)); err != nil {
+			if err := q.conn.store(t.Context(), one(DefaultStream+".test", nil)); err != nil {
 				t.Errorf("with a server that hears %v to %v after the call: %v", hears+resend/2, hears+3*resend/2, err)
 			}
 			time.Sleep(callTimeout)
@@ -122,9 +122,9 @@ func TestLateOwnerAnswers(t *testing.T) {
 		defer q.Close()
 		p := partitionOf(q)
 		own := func(p *partition) {
-			q.mu.Lock()
-			q.owned[0] = p
-			q.mu.Unlock()
+			q.index.mu.Lock()
+			q.partitions.owned[0] = p
+			q.index.mu.Unlock()
 		}
 		synctest.Wait() // until the node has checked the owners
 		own(nil)
@@ -143,9 +143,9 @@ func TestLateOwnerMakesChange(t *testing.T) {
 		mustPut(t, q, deliveries("d", 0, 1)...)
 		p := partitionOf(q)
 		own := func(p *partition) {
-			q.mu.Lock()
-			q.owned[0] = p
-			q.mu.Unlock()
+			q.index.mu.Lock()
+			q.partitions.owned[0] = p
+			q.index.mu.Unlock()
 		}
 		synctest.Wait() // until the node has checked the owners
 		own(nil)
@@ -162,11 +162,11 @@ func TestSlowOwnerAnswers(t *testing.T) {
 		q := ready(s.open(t, Config{Partitions: 1}))
 		defer q.Close()
 		synctest.Wait() // until the node has checked the owners
-		q.mu.Lock()
-		q.owned[0] = nil
-		q.mu.Unlock()
+		q.index.mu.Lock()
+		q.partitions.owned[0] = nil
+		q.index.mu.Unlock()
 		d, _ := deliveries("d", 0, 1)[0].AppendBinary(nil)
-		if _, err := s.connect(t).Subscribe(q.config.ask("owner"), func(m *nats.Msg) {
+		if _, err := s.connect(t).Subscribe(q.conn.config.ask("owner"), func(m *nats.Msg) {
 			time.AfterFunc(3*askEvery/2, func() { m.Respond(encode(answer{Waiting: [][]byte{d}})) })
 		}); err != nil {
 			t.Fatal(err)
@@ -245,13 +245,13 @@ func TestConcurrentPutsShareMessages(t *testing.T) {
 			for j := range ds {
 				ds[j].Body = make([]byte, blockBytes/6)
 			}
-			p, err := q.newPut(store.Put{Delivery: ds[0]}, store.Put{Delivery: ds[1]})
+			p, err := q.putter.newPut(store.Put{Delivery: ds[0]}, store.Put{Delivery: ds[1]})
 			if err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, p)
 		}
-		q.storePuts(all)
+		q.putter.storePuts(all)
 		var sizes []int
 		for _, m := range logMessages(t, q) {
 			if r, err := parseRecord(m.Data); err == nil && strings.HasSuffix(m.Subject, kindPut) {
@@ -331,7 +331,7 @@ func TestNextOwnerForgetsPutWithNoDedup(t *testing.T) {
 			again[i].Expires = time.Now().Add(time.Hour)
 		}
 		settle(t, q, store.Retry, again...)
-		if err := q.clean(t.Context(), true); err != nil {
+		if err := q.cleaner.clean(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		if err := q.Close(); err != nil {
@@ -357,7 +357,7 @@ func TestStoreGoesOnAfterStreamWasDeleted(t *testing.T) {
 		mustPut(t, a, deliveries("d", 0, 2)...)
 		held := fetch(t, a, 2, "d")
 		old := logMessages(t, a)
-		if err := a.js.DeleteStream(t.Context(), DefaultStream); err != nil {
+		if err := a.conn.js.DeleteStream(t.Context(), DefaultStream); err != nil {
 			t.Fatal(err)
 		}
 		checkReturnsInTime(t, false, map[string]func() error{

@@ -86,7 +86,7 @@ func TestFetchFromLaggingReplica(t *testing.T) {
 		lags := lag(t, s)
 		q := ready(s.open(t, Config{Partitions: 1}))
 		defer q.Close()
-		q.cacheRoom = 0
+		q.index.cacheRoom = 0
 		mustPut(t, q, deliveries("d", 0, 3)...)
 		lags.Store(true)
 		ds := fetch(t, q, 3, "d")
@@ -102,7 +102,7 @@ func TestFetchFromReplacedLeader(t *testing.T) {
 		lags := lag(t, s)
 		q := ready(s.open(t, Config{Partitions: 1}))
 		defer q.Close()
-		q.cacheRoom = 0
+		q.index.cacheRoom = 0
 		mustPut(t, q, deliveries("d", 0, 3)...)
 		lags.leader.Store(true)
 		lags.Store(true)
@@ -122,19 +122,19 @@ func TestDamagedMessageOutlivesReplacedLeader(t *testing.T) {
 		q := ready(s.open(t, Config{Partitions: 1}))
 		defer q.Close()
 		p := partitionOf(q)
-		if err := q.store(t.Context(), one(p.prefix+kindPut, []byte("?"))); err != nil {
+		if err := q.conn.store(t.Context(), one(p.prefix+kindPut, []byte("?"))); err != nil {
 			t.Fatal(err)
 		}
 		var damaged []*block
 		until(t, "the message was read", func() bool {
-			q.mu.Lock()
-			defer q.mu.Unlock()
+			q.index.mu.Lock()
+			defer q.index.mu.Unlock()
 			damaged = slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return !b.damaged })
 			return len(damaged) > 0
 		})
 		lags.leader.Store(true)
 		lags.Store(true)
-		if err := q.keep(t.Context(), p, damaged); err == nil {
+		if err := q.cleaner.keep(t.Context(), p, damaged); err == nil {
 			t.Error("keep = nil without the damaged message, want an error, so that the message is not purged")
 		}
 		lags.Store(false)
@@ -187,7 +187,7 @@ func TestFetchWhileMessageIsPurged(t *testing.T) {
 		log := new(lines)
 		q := ready(s.open(t, Config{Partitions: 1, Logger: slog.New(slog.NewTextHandler(log, nil))}))
 		defer q.Close()
-		q.cacheRoom = 0
+		q.index.cacheRoom = 0
 		ds := deliveries("d", 0, 20)
 		for i := range ds {
 			ds[i].Body = bytes.Repeat([]byte("x"), 1000)
@@ -204,7 +204,7 @@ func TestFetchWhileMessageIsPurged(t *testing.T) {
 			fetched <- len(ds)
 		}()
 		synctest.Wait()
-		if err := q.clean(t.Context(), true); err != nil {
+		if err := q.cleaner.clean(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(logMessages(t, q)); n != 1 {

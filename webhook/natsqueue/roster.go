@@ -3,12 +3,9 @@ package natsqueue
 import (
 	"cmp"
 	"context"
-	"errors"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/hookferry/analytics/audience"
@@ -16,7 +13,7 @@ import (
 
 // A roster implements audience.Roster.
 type roster struct {
-	*conn
+	conn   *conn
 	listed atomic.Pointer[listing] // nil unless a sync looks for leavers
 }
 
@@ -28,28 +25,10 @@ type listing struct {
 	users      []string
 }
 
-// UpdateAudience implements audience.Roster. f stores changed members one by one, by members.Set.
-// After f, UpdateAudience stores the record of the audience. So after a crash in between, the record
-// is the old one, and the same call can be repeated. If another node changes the audience or one of
-// these members meanwhile, UpdateAudience starts over with the new record and calls f again.
-func (s *roster) UpdateAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
-	_, err := call(ctx, s.conn, "changing an audience", func() (_ struct{}, err error) {
-		for wait := behind; ; wait = min(2*wait, askEvery) {
-			err = s.tryChangeAudience(ctx, id, f)
-			if errors.Is(err, errChanged) {
-				if err = sleep(ctx, wait); err == nil {
-					continue
-				}
-			}
-			return struct{}{}, err
-		}
-	})
-	return err
-}
-
+// tryChangeAudience is one try of UpdateAudience.
 func (s *roster) tryChangeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
-	subject := s.config.audience(token(id))
-	held, err := s.last(ctx, subject)
+	subject := s.conn.config.audience(token(id))
+	held, err := s.conn.last(ctx, subject)
 	var rec audience.Record
 	if err == nil && held.Sequence > 0 {
 		err = rec.UnmarshalBinary(held.Data)
@@ -64,12 +43,12 @@ func (s *roster) tryChangeAudience(ctx context.Context, id string, f func(*audie
 	if err != nil {
 		return err
 	}
-	return s.store(ctx, document(subject, held.Sequence, b))
+	return s.conn.store(ctx, document(subject, held.Sequence, b))
 }
 
 // members implements audience.Members for one call of tryChangeAudience.
 type members struct {
-	*roster
+	roster     *roster
 	ctx        context.Context
 	audience   string
 	generation uint64
@@ -81,18 +60,18 @@ type mark struct{ generation, seq uint64 }
 
 // subject returns the subject of a user's mark.
 func (m *members) subject(user string) string {
-	return m.config.member(token(m.audience), token(user))
+	return m.roster.conn.config.member(token(m.audience), token(user))
 }
 
 // find returns the marks of users, by subject.
 func (m *members) find(users []string) (map[string]mark, error) {
 	all := make(map[string]mark)
 	for some := range slices.Chunk(users, pageLen) {
-		subjects := []string{m.config.audience(token(m.audience))} // exists, so the server can tell how recent its answer is
+		subjects := []string{m.roster.conn.config.audience(token(m.audience))} // exists, so the server can tell how recent its answer is
 		for _, user := range some {
 			subjects = append(subjects, m.subject(user))
 		}
-		found, err := m.lasts(m.ctx, m.seq, subjects...)
+		found, err := m.roster.conn.lasts(m.ctx, m.seq, subjects...)
 		if err != nil {
 			return nil, err
 		}
@@ -116,9 +95,9 @@ func (m *members) Get(users []string) ([]audience.Member, error) {
 
 // Next implements audience.Members.
 func (m *members) Next(after string, max int) ([]audience.Member, error) {
-	l := m.listed.Load()
+	l := m.roster.listed.Load()
 	if after == "" || l == nil || l.audience != m.audience || l.generation != m.generation {
-		users, err := m.memberIDs(m.ctx, m.audience)
+		users, err := m.roster.memberIDs(m.ctx, m.audience)
 		if err != nil {
 			return nil, err
 		}
@@ -129,8 +108,8 @@ func (m *members) Next(after string, max int) ([]audience.Member, error) {
 		i++
 	}
 	page := l.users[i:]
-	if m.listed.Store(l); len(page) < max {
-		m.listed.Store(nil)
+	if m.roster.listed.Store(l); len(page) < max {
+		m.roster.listed.Store(nil)
 	}
 	return m.Get(page[:min(len(page), max)])
 }
@@ -144,7 +123,7 @@ func (m *members) Set(users []string, generation uint64) error {
 	}
 	// Check that the record is still the same. If another node changes these members after this check,
 	// their sequences change, and the server refuses the messages below.
-	if held, err := m.last(m.ctx, m.config.audience(token(m.audience))); err != nil || held.Sequence != m.seq {
+	if held, err := m.roster.conn.last(m.ctx, m.roster.conn.config.audience(token(m.audience))); err != nil || held.Sequence != m.seq {
 		return cmp.Or(err, errChanged)
 	}
 	var marks []*parcel
@@ -159,32 +138,11 @@ func (m *members) Set(users []string, generation uint64) error {
 		}
 		marks = append(marks, document(m.subject(user), mark.seq, data))
 	}
-	return m.store(context.WithoutCancel(m.ctx), marks...)
+	return m.roster.conn.store(context.WithoutCancel(m.ctx), marks...)
 }
 
 // memberIDs returns the sorted ids of the members of an audience.
 func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
-	all, err := s.documents(ctx, s.config.member(token(id), "*"))
+	all, err := s.conn.documents(ctx, s.conn.config.member(token(id), "*"))
 	return slices.Sorted(maps.Keys(all)), err
-}
-
-// Members implements audience.Roster. It has the ids of all members in memory.
-func (s *roster) Members(ctx context.Context, id string) iter.Seq2[string, error] {
-	return page(ctx, s.conn, "listing members", func() ([]string, error) { return s.memberIDs(ctx, id) })
-}
-
-// Audiences implements audience.Roster.
-func (s *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return page(ctx, s.conn, "listing audiences", func() (all []audience.Entry, _ error) {
-		found, err := s.documents(ctx, s.config.audience("*"))
-		for id, m := range found {
-			var rec audience.Record
-			if err == nil {
-				err = rec.UnmarshalBinary(m.Data)
-			}
-			all = append(all, audience.Entry{ID: id, Name: rec.Name, Generation: rec.Generation})
-		}
-		slices.SortFunc(all, func(a, b audience.Entry) int { return strings.Compare(a.ID, b.ID) })
-		return all, err
-	})
 }

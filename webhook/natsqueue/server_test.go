@@ -146,7 +146,7 @@ func until(t testing.TB, want string, so func() bool) {
 
 // ready waits until s has read the partitions that it owns. Open itself waits for at most a second.
 func ready(s *Store) *Store {
-	for _, p := range s.mine() {
+	for _, p := range s.partitions.mine() {
 		<-p.ready
 	}
 	return s
@@ -154,9 +154,9 @@ func ready(s *Store) *Store {
 
 // abandon stops s as a crash does: s does not hand over its partitions.
 func (s *Store) abandon() {
-	s.stop()
-	s.goroutines.Wait()
-	s.loseAll()
+	s.life.end()
+	s.life.goroutines.Wait()
+	s.partitions.lose()
 }
 
 // serverVariable is the environment variable that makes the test binary a server.

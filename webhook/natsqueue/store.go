@@ -15,15 +15,21 @@ import (
 
 // A Store is a store.Store that several nodes share, and an audience.Roster.
 type Store struct {
-	// The parts, each with a state of its own. conn reads and writes the stream, and index has the
-	// partitions of this node in memory. The other parts build on these two.
-	*conn
-	*index
-	*recorder
-	*cleaner
-	*putter
-	*node
-	*roster
+	conn       *conn       // to the stream
+	life       *lifetime   // until Close
+	lease      *lease      // of the partitions
+	index      *index      // waiting deliveries, in memory
+	partitions *partitions // of this node
+	loader     *loader     // reads waiting deliveries from the stream
+	answers    *answers    // that puts wait for
+	recorder   *recorder   // writes records
+	cleaner    *cleaner    // purges the logs
+	putter     *putter     // stores puts
+	node       *node       // sends heartbeats
+	balancer   *balancer   // takes partitions, and gives them away
+	asker      *asker      // asks other nodes
+	letters    *letters    // dead letters
+	roster     *roster     // audiences
 
 	subs []*nats.Subscription
 }
@@ -61,25 +67,49 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	}); err != nil {
 		return nil, err
 	}
-	c := &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}
-	r := &recorder{index: newIndex(c)}
-	n := &node{recorder: r, opened: now().UnixMicro(), speak: make(chan struct{}, 1)}
-	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r, Upkeep: store.NewUpkeep("natsqueue", config.Logger)}, node: n, roster: &roster{conn: c}}
-	s.putter = &putter{index: r.index, cleaner: s.cleaner}
-	s.writes = store.NewBatcher(1, maxGroup, r.storeWrites)
-	s.puts = store.NewBatcher(putters, maxGroup, s.storePuts)
+	s := assemble(&conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream})
 	if err := s.begin(ctx, p); err != nil {
-		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
+		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.conn.config.Stream, err)
 	}
 	return s, nil
 }
 
+// assemble returns a Store with all its parts. Only the batchers have goroutines yet.
+func assemble(c *conn) *Store {
+	s := &Store{
+		conn: c, life: new(lifetime), lease: &lease{claim: c.config.Claim}, index: newIndex(),
+		roster: &roster{conn: c},
+	}
+	s.life.ctx, s.life.end = context.WithCancel(context.Background())
+	s.letters = &letters{conn: c, life: s.life}
+	s.loader = &loader{conn: c, index: s.index}
+	s.answers = &answers{index: s.index, awaited: make(map[uint64]*part)}
+	s.partitions = &partitions{
+		conn: c, life: s.life, index: s.index, lease: s.lease, answers: s.answers, look: make(chan struct{}, 1),
+		owned: make([]*partition, c.config.Partitions), seen: store.NewWindow(c.config.DedupMax, c.config.DedupWindow),
+	}
+	s.recorder = &recorder{conn: c, life: s.life, index: s.index}
+	s.recorder.writes = store.NewBatcher(1, maxGroup, s.recorder.storeWrites)
+	s.cleaner = &cleaner{
+		conn: c, life: s.life, index: s.index, partitions: s.partitions, loader: s.loader, recorder: s.recorder,
+		upkeep: store.NewUpkeep("natsqueue", c.config.Logger),
+	}
+	s.putter = &putter{conn: c, life: s.life, index: s.index, answers: s.answers, cleaner: s.cleaner}
+	s.putter.puts = store.NewBatcher(putters, maxGroup, s.putter.storePuts)
+	s.node = &node{
+		conn: c, life: s.life, lease: s.lease, partitions: s.partitions, recorder: s.recorder,
+		opened: now().UnixMicro(), speak: make(chan struct{}, 1),
+	}
+	s.balancer = &balancer{conn: c, life: s.life, index: s.index, node: s.node, partitions: s.partitions, recorder: s.recorder}
+	s.asker = &asker{conn: c, life: s.life, index: s.index, partitions: s.partitions, loader: s.loader, recorder: s.recorder}
+	return s
+}
+
 // begin stores a heartbeat, takes partitions, and starts the goroutines of the Store.
 func (s *Store) begin(ctx context.Context, p *permit) error {
-	s.background, s.stop = context.WithCancel(context.Background())
 	err := p.watch(ctx, s.start)
 	if err != nil {
-		s.stop()
+		s.life.end()
 		s.end()
 	}
 	return err
@@ -87,33 +117,33 @@ func (s *Store) begin(ctx context.Context, p *permit) error {
 
 func (s *Store) start(ctx context.Context) error {
 	for subject, hear := range map[string]nats.MsgHandler{
-		s.config.ask("owner"):       s.asked,
-		s.config.ask("put." + s.id): s.heardOfPut,
-		s.config.ask("look"):        func(*nats.Msg) { signal(s.look) },
+		s.conn.config.ask("owner"):            s.asker.asked,
+		s.conn.config.ask("put." + s.conn.id): s.answers.received,
+		s.conn.config.ask("look"):             func(*nats.Msg) { signal(s.partitions.look) },
 	} {
-		sub, err := s.nc.Subscribe(subject, hear)
+		sub, err := s.conn.nc.Subscribe(subject, hear)
 		if err != nil {
 			return err
 		}
 		s.subs = append(s.subs, sub)
 	}
-	if err := s.beat(ctx); err != nil {
+	if err := s.node.beat(ctx); err != nil {
 		return err
 	}
-	if err := s.nc.Publish(s.config.ask("look"), nil); err != nil {
+	if err := s.partitions.announce(); err != nil {
 		return err
 	}
-	if err := s.oversee(ctx); err != nil {
+	if err := s.balancer.oversee(ctx); err != nil {
 		return err
 	}
-	s.goroutines.Go(s.live)
-	s.goroutines.Go(s.rule)
-	s.goroutines.Go(s.runCleaner)
+	s.life.goroutines.Go(s.node.live)
+	s.life.goroutines.Go(s.balancer.rule)
+	s.life.goroutines.Go(s.cleaner.runCleaner)
 	// Wait up to a second until the partitions have been read, which is usually enough. If it is not,
 	// this node attempts the deliveries of the partitions that it has read, and reads the others.
 	patience, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for _, p := range s.mine() {
+	for _, p := range s.partitions.mine() {
 		select {
 		case <-p.ready:
 		case <-patience.Done():
@@ -124,11 +154,11 @@ func (s *Store) start(ctx context.Context) error {
 
 // end stops everything that Open started, after background has ended.
 func (s *Store) end() {
-	s.goroutines.Wait()
-	s.puts.Close()
-	s.writes.Close()
-	s.loseAll()
-	s.goroutines.Wait()
+	s.life.goroutines.Wait()
+	s.putter.puts.Close()
+	s.recorder.writes.Close()
+	s.partitions.lose()
+	s.life.goroutines.Wait()
 	for _, sub := range s.subs {
 		sub.Unsubscribe()
 	}
@@ -141,26 +171,29 @@ func (s *Store) Now() time.Time { return now() }
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // Changed implements store.Store.
-func (s *Store) Changed() <-chan struct{} { return s.changed }
+func (s *Store) Changed() <-chan struct{} { return s.index.changed }
+
+// Failing implements store.Maintained.
+func (s *Store) Failing() map[string]time.Time { return s.cleaner.upkeep.Failing() }
 
 // Close implements store.Store. Other nodes take over the partitions of this node at once or, if the
 // server does not answer within 4 s, once Config.Claim has passed since the last heartbeat.
 func (s *Store) Close() error {
-	if !s.calls.Close() {
+	if !s.life.calls.Close() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(s.config.Claim, callTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), min(s.conn.config.Claim, callTimeout))
 	defer cancel()
-	s.leave()
-	err := s.write(ctx, writesOf(s.mine(), true)...)
+	s.partitions.leave()
+	err := s.recorder.write(ctx, writesOf(s.partitions.mine(), true)...)
 	if err == nil {
-		err = s.purge(ctx, s.config.heartbeat(s.id), 0)
+		err = s.conn.purge(ctx, s.conn.config.heartbeat(s.conn.id), 0)
 	}
-	s.nc.Publish(s.config.ask("look"), nil)
-	s.stop()
+	s.partitions.announce()
+	s.life.end()
 	s.end()
 	if err != nil {
-		return fmt.Errorf("natsqueue: closing: other nodes get the partitions of this node only after %v: %w", s.config.Claim, err)
+		return fmt.Errorf("natsqueue: closing: other nodes get the partitions of this node only after %v: %w", s.conn.config.Claim, err)
 	}
 	return nil
 }

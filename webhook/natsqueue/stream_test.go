@@ -113,7 +113,7 @@ func TestAccountThatRequiresASize(t *testing.T) {
 		}
 		const size = 4 << 20
 		q := ready(s.open(t, Config{MaxBytes: size, Partitions: 1}))
-		if got := q.stream.CachedInfo().Config.MaxBytes; got != size {
+		if got := q.conn.stream.CachedInfo().Config.MaxBytes; got != size {
 			t.Errorf("max_bytes = %d, want %d", got, size)
 		}
 		fillAndEmpty(t, q)
@@ -163,7 +163,7 @@ func TestOpenAdoptsAnEmptyStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := ready(s.open(t, Config{Partitions: 1}))
-		c := q.stream.CachedInfo().Config
+		c := q.conn.stream.CachedInfo().Config
 		if c.MaxBytes != size || c.Metadata["owner"] != "ops" || c.Metadata[metaVersion] != streamVersion || !c.AllowAtomicPublish {
 			t.Errorf("the stream has the configuration %+v, want that of the store with its size and metadata", c)
 		}
@@ -243,8 +243,8 @@ func TestOpenWarns(t *testing.T) {
 		}
 		c.Partitions = 4
 		q := s.open(t, c)
-		if len(q.owned) != 2 || log.count("number of partitions") != 1 {
-			t.Errorf("Open of a stream with 2 partitions: got %d partitions, log %s; want 2 and a log line", len(q.owned), &log.text)
+		if len(q.partitions.owned) != 2 || log.count("number of partitions") != 1 {
+			t.Errorf("Open of a stream with 2 partitions: got %d partitions, log %s; want 2 and a log line", len(q.partitions.owned), &log.text)
 		}
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
@@ -302,15 +302,15 @@ func TestDeleteOfDeletedMessage(t *testing.T) {
 		q := ready(s.open(t, Config{Partitions: 1}))
 		defer q.Close()
 		c := one(DefaultStream+".dead.0.d.0", []byte("?"))
-		if err := q.store(t.Context(), c); err != nil {
+		if err := q.conn.store(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []bool{true, false} {
-			if there, err := q.delete(t.Context(), c.seq); there != want || err != nil {
+			if there, err := q.conn.delete(t.Context(), c.seq); there != want || err != nil {
 				t.Errorf("delete = %v, %v; want %v", there, err, want)
 			}
 		}
-		if there, err := q.delete(t.Context(), c.seq+100); there || err != nil {
+		if there, err := q.conn.delete(t.Context(), c.seq+100); there || err != nil {
 			t.Errorf("delete of a message that never was = %v, %v; want false", there, err)
 		}
 	})

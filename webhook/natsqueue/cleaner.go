@@ -23,9 +23,14 @@ const (
 // A cleaner bounds the size of the stream. It purges messages whose deliveries have all ended, and
 // it refuses puts for which there is no room.
 type cleaner struct {
-	*recorder
-	*store.Upkeep // implements store.Maintained
-	room          room
+	conn       *conn
+	life       *lifetime
+	index      *index
+	partitions *partitions
+	loader     *loader
+	recorder   *recorder
+	upkeep     *store.Upkeep
+	room       room
 }
 
 // A keyMessage is a message with n dedup keys of purged deliveries.
@@ -43,15 +48,15 @@ func (s *cleaner) runCleaner() {
 	for {
 		select {
 		case <-tick.C:
-		case <-s.background.Done():
+		case <-s.life.ctx.Done():
 			return
 		}
-		err := s.clean(s.background, false)
-		if s.background.Err() != nil {
+		err := s.clean(s.life.ctx, false)
+		if s.life.ctx.Err() != nil {
 			return
 		}
-		s.Ran("clean", "the stream keeps the deliveries that have ended, and grows; see whether the server is out of reach or refuses purges", err)
-		s.Ran("reserve", "a server without room will stop them all, because the stream lacks its reserve; see the error", s.refill(s.background))
+		s.upkeep.Ran("clean", "the stream keeps the deliveries that have ended, and grows; see whether the server is out of reach or refuses purges", err)
+		s.upkeep.Ran("reserve", "a server without room will stop them all, because the stream lacks its reserve; see the error", s.conn.refill(s.life.ctx))
 	}
 }
 
@@ -62,7 +67,7 @@ func (s *cleaner) clean(ctx context.Context, short bool) error {
 	for more := true; more && failed == nil; {
 		more = false
 		var writes []*write
-		for _, p := range s.mine() {
+		for _, p := range s.partitions.mine() {
 			err := s.purgeEnded(ctx, p)
 			var blocks []*block
 			var w *write
@@ -79,13 +84,13 @@ func (s *cleaner) clean(ctx context.Context, short bool) error {
 			}
 			more = more || len(blocks) > 0
 		}
-		failed = cmp.Or(s.write(ctx, writes...), failed)
+		failed = cmp.Or(s.recorder.write(ctx, writes...), failed)
 	}
 	return failed
 }
 
 // purgeable returns the sequence below which messages may be purged. The last record names the
-// owner, and unread messages may have waiting deliveries. The store is locked.
+// owner, and unread messages may have waiting deliveries. The index is locked.
 func (p *partition) purgeable() uint64 {
 	if p.state != open {
 		return 0
@@ -95,25 +100,25 @@ func (p *partition) purgeable() uint64 {
 
 // purgeEnded purges the messages of p before the first one that has a waiting delivery.
 func (s *cleaner) purgeEnded(ctx context.Context, p *partition) error {
-	s.mu.Lock()
+	s.index.mu.Lock()
 	below := p.purgeable()
 	n, _ := p.search(below)
 	if i := slices.IndexFunc(p.order[:n], func(b *block) bool { return b.left > 0 }); i >= 0 {
 		n, below = i, p.order[i].seq
 	}
 	ended := slices.Clone(p.order[:n])
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	if n == 0 {
 		return nil
 	}
 	if err := s.keep(ctx, p, ended); err != nil {
 		return err
 	}
-	if err := s.purge(ctx, p.prefix+"log.*", below); err != nil {
+	if err := s.conn.purge(ctx, p.prefix+"log.*", below); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
 	n, _ = p.search(below)
 	for _, b := range p.order[:n] {
 		p.bytes -= b.size
@@ -126,10 +131,10 @@ func (s *cleaner) purgeEnded(ctx context.Context, p *partition) error {
 // delivery that is too large for the server's max_payload, which was lowered, stays. So do those
 // behind it, because only the beginning of a log can be purged.
 func (s *cleaner) movable(p *partition, short bool) (blocks []*block) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	room := s.recordRoom()
-	stays := func(e *entry) bool { return e != nil && (int(e.stored) > room || s.unfit[e] != nil) }
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	room := s.conn.recordRoom()
+	stays := func(e *entry) bool { return e != nil && (int(e.stored) > room || s.index.unfit[e] != nil) }
 	bound := 4*p.alive + slack
 	if short {
 		bound = p.alive + p.alive/4
@@ -148,27 +153,32 @@ func (s *cleaner) movable(p *partition, short bool) (blocks []*block) {
 // moving returns a write that moves the waiting deliveries of blocks into records, so that the
 // messages of blocks can be purged. It returns nil if there is nothing to record.
 func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*write, error) {
+	var endings []*ending
 	var entries []*entry
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.index.mu.Lock()
 	for _, b := range blocks {
-		entries = append(entries, slices.DeleteFunc(slices.Clone(b.entries), func(e *entry) bool { return e == nil })...)
-	}
-	ds, err := s.load(ctx, entries)
-	if err != nil {
-		return nil, err
-	}
-	w := newWrite(p)
-	for i, e := range entries {
-		if ds[i] != nil {
-			record, _ := ds[i].AppendBinary(nil) // no error: it was read from a record
-			w.endings = append(w.endings, &ending{entry: e, verdict: store.Return, record: record, from: e.block})
+		for _, e := range b.entries {
+			if e != nil {
+				entries = append(entries, e)
+				endings = append(endings, &ending{entry: e, verdict: store.Return, from: b})
+			}
 		}
 	}
-	if len(w.endings)+len(p.dropped) == 0 {
-		return nil, nil
-	}
-	return w, nil
+	s.index.mu.Unlock()
+	w := newWrite(p)
+	err := s.loader.load(ctx, entries, func(ds []*store.Delivery) error {
+		for i, end := range endings {
+			if ds[i] != nil && end.entry.block == end.from { // otherwise it has been moved or retried meanwhile
+				end.record, _ = ds[i].AppendBinary(nil) // no error: it was read from a record
+				w.endings = append(w.endings, end)
+			}
+		}
+		if len(w.endings)+len(p.dropped) == 0 {
+			w = nil
+		}
+		return nil
+	})
+	return w, err
 }
 
 // keep copies what is to outlive blocks, before they are purged: their dedup keys, and what could not
@@ -177,7 +187,7 @@ func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*w
 func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error {
 	var keys []byte
 	var damaged []*block
-	s.mu.Lock()
+	s.index.mu.Lock()
 	for _, b := range blocks {
 		for _, k := range b.keys {
 			if k != (store.Key{}) {
@@ -190,17 +200,17 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	}
 	n, below := len(keys)/16, uint64(0)
 	for _, k := range slices.Backward(p.keys) {
-		if n += k.n; n > s.config.DedupMax {
+		if n += k.n; n > s.conn.config.DedupMax {
 			below = k.seq + 1
 			break
 		}
 	}
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	var parcels []*parcel
-	for some := range slices.Chunk(keys, s.blockRoom()/16*16) {
-		parcels = append(parcels, one(p.prefix+kindKey, some, headerTTL, s.config.DedupWindow.String()))
+	for some := range slices.Chunk(keys, s.conn.blockRoom()/16*16) {
+		parcels = append(parcels, one(p.prefix+kindKey, some, headerTTL, s.conn.config.DedupWindow.String()))
 	}
-	messages, err := s.contents(ctx, damaged)
+	messages, err := s.loader.contents(ctx, damaged)
 	if err != nil {
 		return err
 	}
@@ -221,14 +231,14 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	for _, c := range parcels { // a purge frees more room than they take
 		c.vital = true
 	}
-	if err = s.store(ctx, parcels...); err != nil || below == 0 {
+	if err = s.conn.store(ctx, parcels...); err != nil || below == 0 {
 		return err
 	}
-	if err = s.purge(ctx, p.prefix+kindKey, below); err != nil {
+	if err = s.conn.purge(ctx, p.prefix+kindKey, below); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
 	p.keys = slices.DeleteFunc(p.keys, func(k keyMessage) bool { return k.seq < below })
 	return nil
 }

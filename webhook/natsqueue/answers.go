@@ -1,0 +1,73 @@
+package natsqueue
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A part has the items whose deliveries are in one message. They wait for the owner's answer about
+// that message.
+type part struct {
+	items []*item
+	size  int
+}
+
+// answers are what puts wait for: the owners say which deliveries are duplicates.
+type answers struct {
+	index   *index
+	awaited map[uint64]*part // by the serial of their records; guarded by index.mu
+}
+
+// await registers a part, and returns the serial of its record.
+func (s *answers) await(x *part) uint64 {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	serial := s.index.serial.Add(1)
+	s.awaited[serial] = x
+	return serial
+}
+
+// forget ends the waiting of p. The index is locked.
+func (s *answers) forget(p *put) {
+	if p.left == 0 {
+		return
+	}
+	p.left = 0
+	maps.DeleteFunc(s.awaited, func(_ uint64, x *part) bool {
+		return !slices.ContainsFunc(x.items, func(it *item) bool { return it.put.left > 0 })
+	})
+}
+
+// received processes the answer of an owner on another node. The answer consists of the serial of
+// the record that was put and a bit for each delivery, which is set for a duplicate.
+func (s *answers) received(m *nats.Msg) {
+	serial, n := binary.Uvarint(m.Data)
+	if n <= 0 {
+		return
+	}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	s.heard(serial, m.Data[n:])
+}
+
+// heard applies an owner's answer to the part with the given serial. The index is locked.
+func (s *answers) heard(serial uint64, duplicates []byte) {
+	x := s.awaited[serial]
+	if x == nil {
+		return
+	}
+	delete(s.awaited, serial)
+	for i, it := range x.items {
+		p := it.put
+		if p.left == 0 || i/8 >= len(duplicates) {
+			continue
+		}
+		it.Stored = duplicates[i/8]&(1<<(i%8)) == 0
+		if p.left--; p.left == 0 {
+			close(p.done)
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package natsqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+const (
+	// maxBuries is the maximum number of dead letters that are stored together with a record.
+	maxBuries = 500
+	// maxDropped is the most duplicates that a record lists.
+	maxDropped = 256
+)
+
+// A recorder writes the records of the partitions of this node. Other parts queue writes, and the
+// recorder combines all queued writes of a partition in one record.
+type recorder struct {
+	conn   *conn
+	life   *lifetime
+	index  *index
+	writes *store.Batcher[write]
+}
+
+// A write collects changes of a partition for its next record. An empty write becomes a record,
+// too, which proves that this node still owns the partition.
+type write struct {
+	p       *partition
+	endings []*ending
+	release bool // the partition is given away
+	done    chan struct{}
+
+	// Set before done is closed. If the partition is lost, err is nil, and begun and whole say whether
+	// the stream has some, or all, of the endings of this write and of those that share its records.
+	err          error
+	begun, whole bool
+}
+
+func newWrite(p *partition) *write { return &write{p: p, done: make(chan struct{})} }
+
+// writesOf returns a write for each partition. If release is set, each write gives its partition
+// away.
+func writesOf(partitions []*partition, release bool) (ws []*write) {
+	for _, p := range partitions {
+		w := newWrite(p)
+		w.release = release
+		ws = append(ws, w)
+	}
+	return ws
+}
+
+// write queues writes and waits until they are recorded.
+func (s *recorder) write(ctx context.Context, ws ...*write) error {
+	for _, w := range ws {
+		size := 64 * len(w.endings)
+		for _, e := range w.endings {
+			size += len(e.record)
+		}
+		s.writes.Add(w, size)
+	}
+	return await(ctx, ws)
+}
+
+// await waits until each of ws is recorded or its partition is lost, or until ctx ends.
+func await(ctx context.Context, ws []*write) error {
+	for _, w := range ws {
+		select {
+		case <-w.done:
+			if w.err != nil {
+				return w.err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// storeWrites records writes. One goroutine calls it.
+func (s *recorder) storeWrites(writes []*write) {
+	of := make(map[*partition][]*write)
+	for _, w := range writes {
+		of[w.p] = append(of[w.p], w)
+	}
+	var wg sync.WaitGroup
+	for p, ws := range of {
+		wg.Go(func() { s.record(p, ws) })
+	}
+	wg.Wait()
+}
+
+// record stores writes of one partition in records. It retries until it knows whether the stream
+// has them. If another node has written a record, that node owns the partition.
+func (s *recorder) record(p *partition, writes []*write) {
+	var endings []*ending
+	release := false
+	for _, w := range writes {
+		endings = append(endings, w.endings...)
+		release = release || w.release
+	}
+	var err error
+	begun, whole := false, false
+	for more := true; more && err == nil; more = len(endings) > 0 {
+		var d *draft
+		if d, endings = s.compose(p, endings, release); d == nil {
+			break
+		}
+		for {
+			err = s.conn.store(s.life.ctx, &d.parcel)
+			if err == nil || errors.Is(err, errChanged) || sleep(s.life.ctx, pause) != nil {
+				break
+			}
+		}
+		switch {
+		case err == nil:
+			s.recorded(p, d)
+			begun, whole = true, len(endings) == 0
+		case errors.Is(err, errChanged):
+			p.taken()
+			err = nil
+		}
+	}
+	for _, w := range writes {
+		w.err, w.begun, w.whole = err, begun, whole
+		close(w.done)
+	}
+}
+
+// A draft is the next record of a partition. Its parcel has the record, and before it the dead
+// letters.
+type draft struct {
+	record  record
+	endings []*ending
+	unfit   []*ending // not in the record; see stay
+	dropped int
+	erased  uint64 // the last message with a delivery that the record erases
+	parcel  parcel
+}
+
+// compose returns a draft of a record with as many endings as fit, and the endings that are left.
+// With release, the record that leaves none gives the partition away. If the partition is lost, there is no draft.
+func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draft, []*ending) {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	if p.state == lost {
+		return nil, nil
+	}
+	d := &draft{record: record{node: s.conn.id, cursor: p.cursor}}
+	r := &d.record
+	size := 0
+	taken := make(map[*entry]bool)
+	for ; len(endings) > 0; endings = endings[1:] {
+		e := endings[0]
+		if e.entry.block.entries[e.entry.i] != e.entry || e.from != nil && (e.from != e.entry.block || taken[e.entry]) {
+			continue // it has ended, or it is moved already
+		}
+		if e.unfit {
+			d.unfit = append(d.unfit, e)
+			continue
+		}
+		if taken[e.entry] || size > 0 && size+len(e.record) > s.conn.blockRoom() || len(d.parcel.messages) == maxBuries || len(d.endings) == blockLen {
+			break
+		}
+		taken[e.entry] = true
+		size += len(e.record) + 8
+		d.endings = append(d.endings, e)
+		r.ends = append(r.ends, ref{e.entry.block.seq, e.entry.i})
+		if e.erase {
+			d.erased = max(d.erased, e.entry.block.seq)
+		}
+		if e.putsBack() {
+			r.records = append(r.records, stored{e.record, e.entry.block.keys[e.entry.i] == (store.Key{})})
+		} else if e.subject != "" {
+			d.parcel.messages = append(d.parcel.messages, one(e.subject, e.record).messages...)
+		}
+	}
+	if d.dropped = min(len(p.dropped), maxDropped); d.dropped < len(p.dropped) {
+		r.cursor = min(r.cursor, p.dropped[d.dropped].seq-1)
+	}
+	r.ends = append(r.ends, p.dropped[:d.dropped]...)
+	if d.erased > 0 { // the next owner has to know it, too
+		r.ends = append(r.ends, ref{d.erased, erasedUpTo})
+	}
+	if release && len(endings) == 0 {
+		r.node = ""
+	}
+	r.serial = s.index.serial.Add(1)
+	d.parcel.messages = append(d.parcel.messages, next(p.prefix+kindOwn, p.last, r.append(nil)).messages...)
+	d.parcel.vital = true
+	return d, endings
+}
+
+// recorded updates the index after d was stored.
+func (s *recorder) recorded(p *partition, d *draft) {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	if p.state == lost {
+		return
+	}
+	p.last = d.parcel.seq
+	p.dropped = p.dropped[d.dropped:]
+	p.erased = max(p.erased, d.erased)
+	b := p.block(d.parcel.seq, len(d.parcel.messages[len(d.parcel.messages)-1].Data), len(d.record.records))
+	b.judged = true
+	for _, e := range d.unfit {
+		s.stay(e)
+	}
+	n := 0
+	for _, e := range d.endings {
+		if e.news {
+			s.index.tell(e.entry.lane.name)
+		}
+		if !e.putsBack() {
+			s.index.remove(e.entry)
+			continue
+		}
+		old, at := e.entry.block, e.entry.i
+		b.keys[n], old.keys[at] = old.keys[at], store.Key{} // the new block has the key
+		old.drop(e.entry)
+		e.entry.stored = uint32(len(e.record))
+		delete(s.index.unfit, e.entry)
+		b.set(n, e.entry)
+		n++
+		if e.verdict == store.Retry {
+			s.index.unclaim(e.entry)
+			s.index.describe(e.entry, e.again)
+			e.entry.lane.push(e.entry)
+		}
+	}
+	s.index.hold(b.entries...)
+	if d.record.node == "" {
+		p.lose()
+	}
+}
+
+// An ending is an entry with its outcome, which is about to be written into a record.
+type ending struct {
+	entry   *entry
+	verdict store.Verdict
+	again   *store.Delivery // the delivery with what the settlement changes
+	record  []byte          // the encoded delivery to put back, or the dead letter
+	subject string          // of the dead letter
+	from    *block          // for a move: the block that the delivery was in
+	news    bool            // Heads has to yield the lane, because no caller of Settle knows of the ending
+	erase   bool            // the cleaner has to purge the message
+	unfit   bool            // the record is larger than a message may be; see stay
+}
+
+// putsBack reports whether the delivery goes on in the record.
+func (e *ending) putsBack() bool { return e.verdict == store.Retry || e.verdict == store.Return }
+
+// ending returns the ending of e by a settlement. d is the delivery of e. If the attempts do not
+// fit into a message, ending leaves them out. The index is locked.
+func (s *recorder) ending(e *entry, d *store.Delivery, by *store.Settlement) *ending {
+	end := &ending{entry: e, verdict: by.Verdict}
+	if by.Verdict == store.Done {
+		return end
+	}
+	again := *d
+	again.Tries, again.Closed, again.Attempts = by.Delivery.Tries, exactly(by.Delivery.Closed), exactly(by.Delivery.Attempts)
+	end.again = &again
+	for limit := s.conn.recordRoom(); ; again.Attempts = nil {
+		if by.Verdict == store.Retry {
+			again.Due, again.Expires = by.Delivery.Due, by.Delivery.Expires
+			end.record, _ = again.AppendBinary(nil) // no error: Settle has checked it
+		} else {
+			dead := store.Ended{Delivery: again, Reason: by.Reason, At: by.At}
+			end.subject = s.conn.config.deadSubject(&dead)
+			end.record, _ = dead.AppendBinary(nil)
+		}
+		if end.unfit = len(end.record) > limit; !end.unfit || again.Attempts == nil {
+			return end
+		}
+	}
+}
+
+// buryLater is when a delivery is to be buried again that does not fit into a dead letter.
+const buryLater = time.Hour
+
+// stay leaves a delivery where it is in the stream, because the server's max_payload was lowered and
+// has no room for it any more. What the settlement changes is in the memory of this node alone, so
+// the next owner attempts the delivery again, as if it had not been attempted. A delivery that was to
+// be buried waits. The index is locked.
+func (s *recorder) stay(e *ending) {
+	if s.index.unfit[e.entry] == nil {
+		s.conn.config.Logger.Error("natsqueue: a delivery is larger than the server's max_payload, which was lowered; its attempts are not stored, and it cannot become a dead letter; raise max_payload", "destination", e.entry.lane.name, "delivery", e.again.ID, "bytes", len(e.record), "max_payload", s.conn.nc.MaxPayload())
+	}
+	if e.verdict == store.Bury {
+		e.again.Due = now().Add(buryLater)
+	}
+	changed := *e.again
+	changed.Body = nil
+	s.index.unfit[e.entry] = &changed
+	s.index.unclaim(e.entry)
+	s.index.describe(e.entry, e.again)
+	e.entry.lane.push(e.entry)
+	s.index.hold(e.entry)
+	s.index.tell(e.entry.lane.name)
+}
+
+// exactly returns a copy without spare capacity, for a slice that is kept for long.
+func exactly[T any](all []T) []T { return slices.Clip(slices.Clone(all)) }
