@@ -10,12 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 func TestAudiencesListsAndCreates(t *testing.T) {
-	q := memqueue.New(memqueue.Config{})
+	q := testkit.Must(memqueue.Open(memqueue.Config{}))
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{
 		{ID: "a", Endpoints: []webhook.Endpoint{{URL: "https://a.example/"}}},
@@ -95,7 +96,7 @@ func TestAudiencesListsAndCreates(t *testing.T) {
 // TestAnnouncerWithoutRosterHasNoAudiences shows that an Announcer without a Roster makes
 // deletions, but no audiences.
 func TestAnnouncerWithoutRosterHasNoAudiences(t *testing.T) {
-	q := memqueue.New(memqueue.Config{})
+	q := testkit.Must(memqueue.Open(memqueue.Config{}))
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{crm}})
 	if err != nil {

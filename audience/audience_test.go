@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -213,7 +214,7 @@ func TestAudienceRefusesNamesAndConcurrentSyncs(t *testing.T) {
 // TestAudienceRefusesAZeroByte: stores keep members and names under keys whose parts a zero byte
 // separates. So the id of a destination may not have a zero byte.
 func TestAudienceRefusesAZeroByte(t *testing.T) {
-	store := memqueue.New(memqueue.Config{})
+	store := testkit.Must(memqueue.Open(memqueue.Config{}))
 	f, err := webhook.New(webhook.Config{
 		Store:  store,
 		Lookup: func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
@@ -414,7 +415,7 @@ func TestSyncWaitsForAFullQueue(t *testing.T) {
 		r.queue.Close()
 		// The queue has room for the members and some deliveries.
 		const n = 1000
-		r.queue = memqueue.New(memqueue.Config{MaxBytes: n*(512+25) + 64<<10})
+		r.queue = testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: n*(512+25) + 64<<10}))
 		recv := r.network.Receiver(hook, "shh")
 		r.open(crm) // the forwarder does not deliver yet
 		a := r.audience("crm", "all")

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -215,7 +216,7 @@ func TestDeletionRefusesWrongRequests(t *testing.T) {
 func TestDeletionWaitsForAFullQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
-		r.queue = memqueue.New(memqueue.Config{MaxBytes: 64 << 10})
+		r.queue = testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: 64 << 10}))
 		recv := r.network.Receiver(hook, "shh")
 		r.start(crm)
 		d := audience.Deletion{ID: "r1", Destinations: []string{"crm"}}

@@ -17,7 +17,10 @@ import (
 func started() (announcer *audience.Announcer, acme *webhooktest.Receiver, stop func()) {
 	network := webhooktest.NewNetwork()
 	acme = network.Receiver("http://acme.example/hook", "")
-	store := memqueue.New(memqueue.Config{})
+	store, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		panic(err)
+	}
 	forwarder, err := webhook.New(webhook.Config{
 		Store:        store,
 		Destinations: []webhook.Destination{{ID: "acme", Endpoints: []webhook.Endpoint{{URL: "http://acme.example/hook"}}}},

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -28,7 +29,7 @@ type rig struct {
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: memqueue.New(memqueue.Config{})}
+		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: testkit.Must(memqueue.Open(memqueue.Config{}))}
 		defer r.network.Close()
 		defer func() {
 			if r.run != nil {

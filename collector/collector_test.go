@@ -1211,7 +1211,7 @@ func TestUnreadableBody(t *testing.T) {
 // TestRepeatedRequestIsForwardedOnce shows that a repeated request gets the answer of the first
 // one. Its calls make no new deliveries.
 func TestRepeatedRequestIsForwardedOnce(t *testing.T) {
-	q := memqueue.New(memqueue.Config{})
+	q := testkit.Must(memqueue.Open(memqueue.Config{}))
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{
 		Store: q,

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -47,7 +48,7 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 	endpoint := func(path string) []webhook.Endpoint { return []webhook.Endpoint{{URL: base + path}} }
 	ended := make(endings)
 	forwarder, err := webhook.New(webhook.Config{
-		Store: memqueue.New(memqueue.Config{}),
+		Store: testkit.Must(memqueue.Open(memqueue.Config{})),
 		Destinations: []webhook.Destination{
 			{ID: "good", Endpoints: endpoint("/hook"), Secret: xSecret},
 			{ID: "good standard", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{standardSecret}},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -55,7 +56,7 @@ func TestNonPublicAddressIsRefusedUnlessTrustedOrAllowed(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received <- struct{}{} }))
 		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://" + tt.host + ":" + port + "/"}}}
-		c := webhook.Config{Store: memqueue.New(memqueue.Config{}), Timeout: webhook.Never}
+		c := webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{})), Timeout: webhook.Never}
 		warned := make(signal, 1)
 		c.Logger = slog.New(warned)
 		if tt.lookup {

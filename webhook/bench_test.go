@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -20,7 +21,7 @@ func BenchmarkDeliveries(b *testing.B) {
 		name string
 		open func(b *testing.B) webhook.Store
 	}{
-		{"mem", func(*testing.B) webhook.Store { return memqueue.New(memqueue.Config{}) }},
+		{"mem", func(*testing.B) webhook.Store { return testkit.Must(memqueue.Open(memqueue.Config{})) }},
 		{"file", openFile},
 	} {
 		for _, destinations := range []int{1, 10} {
@@ -63,7 +64,7 @@ func BenchmarkObserver(b *testing.B) {
 	var hs [2]*bench.Load
 	for i, o := range []webhook.Observer{nil, attempts(func(webhook.Attempted) {})} {
 		ended := bench.NewEndings()
-		q := countedQueue{memqueue.New(memqueue.Config{}), ended}
+		q := countedQueue{testkit.Must(memqueue.Open(memqueue.Config{})), ended}
 		h := bench.StartLoad(b, webhook.Config{Store: q, Observer: o}, ended, rawURL, 1, concurrency)
 		h.Forward(round)
 		hs[i] = h

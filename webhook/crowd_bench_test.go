@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -118,7 +119,7 @@ func BenchmarkCrowd(b *testing.B) {
 }
 
 func measureCrowd(b *testing.B, crowd *crowd, n int) {
-	c := webhook.Config{Store: memqueue.New(memqueue.Config{MaxBytes: webhook.Unlimited}), DialContext: crowd.dial}
+	c := webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: webhook.Unlimited})), DialContext: crowd.dial}
 	destination := func(id string) string {
 		c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: "http://" + id + ".example/"}}})
 		return id

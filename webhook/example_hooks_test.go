@@ -42,8 +42,13 @@ func ExampleDestination() {
 	network := webhooktest.NewNetwork() // stands for the customer's server
 	defer network.Close()
 	receiver := network.Receiver("https://acme.example/hook", "")
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	forwarder, err := webhook.New(webhook.Config{
-		Store:           memqueue.New(memqueue.Config{}),
+		Store:           queue,
 		Destinations:    []webhook.Destination{acme},
 		DialContext:     network.DialContext,
 		TLSClientConfig: network.TLSClientConfig(),

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -41,7 +40,7 @@ func Example_idempotentReceiver() {
 		receive(w, r)
 		panic(http.ErrAbortHandler) // the connection breaks
 	}
-	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}),
+	forwarder, acme, stop := started(memory(),
 		webhooktest.Serve(http.HandlerFunc(lose)), webhooktest.Serve(http.HandlerFunc(receive)))
 
 	ctx := context.Background()

@@ -29,8 +29,13 @@ func ExampleConfig_lookup() {
 	enter := func(url string) {
 		customers.Store("acme", &webhook.Destination{ID: "acme", Endpoints: []webhook.Endpoint{{URL: url}}})
 	}
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	forwarder, err := webhook.New(webhook.Config{
-		Store: memqueue.New(memqueue.Config{}),
+		Store: queue,
 		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 			if d, ok := customers.Load(id); ok {
 				return d.(*webhook.Destination), nil
@@ -80,8 +85,13 @@ func ExampleConfig_allowAddresses() {
 	}
 
 	for _, allow := range [][]netip.Prefix{nil, {netip.MustParsePrefix("127.0.0.0/8")}} {
+		queue, err := memqueue.Open(memqueue.Config{})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
 		forwarder, err := webhook.New(webhook.Config{
-			Store:          memqueue.New(memqueue.Config{}),
+			Store:          queue,
 			Lookup:         func(context.Context, string) (*webhook.Destination, error) { return acme, nil },
 			AllowAddresses: allow,
 		})

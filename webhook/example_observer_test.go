@@ -41,8 +41,13 @@ func ExampleObserver() {
 	network := webhooktest.NewNetwork()
 	defer network.Close()
 	network.Receiver("http://acme.example/hook", "", webhooktest.Answer(200), webhooktest.Answer(410))
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	forwarder, err := webhook.New(webhook.Config{
-		Store: memqueue.New(memqueue.Config{}),
+		Store: queue,
 		Destinations: []webhook.Destination{{
 			ID: "acme", Endpoints: []webhook.Endpoint{{URL: "http://acme.example/hook"}},
 		}},
@@ -71,7 +76,11 @@ func ExampleObserver() {
 
 func ExampleForwarder_ReplayAll_progress() {
 	ctx := context.Background()
-	queue := memqueue.New(memqueue.Config{})
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	now := time.Now()
 	for i := range 600 {
 		d := webhook.Delivery{Destination: "acme", ID: fmt.Sprint(i), Body: []byte("{}"), Due: now}
@@ -99,7 +108,7 @@ func ExampleForwarder_ReplayAll_progress() {
 }
 
 func ExampleForwarder_Forward_trace() {
-	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
+	forwarder, acme, stop := started(memory())
 	defer stop()
 
 	// The trace usually comes from the request that is being served: r.Header.Get("traceparent").
@@ -112,7 +121,7 @@ func ExampleForwarder_Forward_trace() {
 
 func ExampleForwarder_DestinationStats() {
 	ctx := context.Background()
-	forwarder, _, stop := started(memqueue.New(memqueue.Config{}))
+	forwarder, _, stop := started(memory())
 	defer stop()
 	forwarder.Pause(context.Background(), "acme")
 	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid"})

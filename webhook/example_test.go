@@ -21,8 +21,13 @@ func Example() {
 	defer network.Close()
 	acme := network.Receiver("https://acme.example/hook", "shared with acme")
 
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	forwarder, err := webhook.New(webhook.Config{
-		Store: memqueue.New(memqueue.Config{}),
+		Store: queue,
 		Destinations: []webhook.Destination{{
 			ID:        "acme",
 			Endpoints: []webhook.Endpoint{{URL: "https://acme.example/hook"}},
@@ -53,6 +58,15 @@ func Example() {
 	// stopped: <nil>
 }
 
+// memory returns a store in memory.
+func memory() webhook.Store {
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return queue
+}
+
 // started starts a forwarder on queue with one destination, "acme". The receiver of acme follows
 // the steps.
 func started(queue webhook.Store, steps ...webhooktest.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
@@ -81,7 +95,7 @@ func started(queue webhook.Store, steps ...webhooktest.Step) (f *webhook.Forward
 }
 
 func ExampleForwarder_Forward_json() {
-	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
+	forwarder, acme, stop := started(memory())
 	defer stop()
 
 	ctx := context.Background()
@@ -100,7 +114,11 @@ func ExampleForwarder_Forward_json() {
 
 func ExampleForwarder_ReplayAll() {
 	ctx := context.Background()
-	queue := memqueue.New(memqueue.Config{})
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	forwarder, acme, stop := started(queue, webhooktest.Answer(410))
 	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"})
 	acme.Wait(ctx, 1)
@@ -166,8 +184,13 @@ func ExampleDestination_standardWebhooks() {
 	network := webhooktest.NewNetwork()
 	defer network.Close()
 	acme := network.Receiver("https://acme.example/hook", "")
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	forwarder, err := webhook.New(webhook.Config{
-		Store: memqueue.New(memqueue.Config{}),
+		Store: queue,
 		Destinations: []webhook.Destination{{
 			ID:              "acme",
 			Endpoints:       []webhook.Endpoint{{URL: "https://acme.example/hook"}},
@@ -204,8 +227,13 @@ func ExampleDestination_standardWebhooks() {
 
 // A destination gets only the events that its filter accepts. Other events are not stored for it.
 func ExampleFilter() {
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	f, err := webhook.New(webhook.Config{
-		Store: memqueue.New(memqueue.Config{}),
+		Store: queue,
 		Destinations: []webhook.Destination{{
 			ID:        "crm",
 			Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}},

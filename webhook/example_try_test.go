@@ -22,8 +22,13 @@ func ExampleForwarder_Try() {
 		Secret:    "secret",
 		Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}},
 	}
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	forwarder, err := webhook.New(webhook.Config{
-		Store:           memqueue.New(memqueue.Config{}),
+		Store:           queue,
 		Destinations:    []webhook.Destination{destination},
 		DialContext:     network.DialContext,
 		TLSClientConfig: network.TLSClientConfig(),

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -79,7 +80,7 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 		return &destinations[i], failing
 	}
 	for _, c := range []webhook.Config{{Destinations: destinations}, {Lookup: lookup, LookupFilters: true}} {
-		store := memqueue.New(memqueue.Config{})
+		store := testkit.Must(memqueue.Open(memqueue.Config{}))
 		c.Store = store
 		f, err := webhook.New(c)
 		must(t, err)
@@ -123,7 +124,7 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 
 	// If Lookup fails, Forward fails, so that no event is stored unfiltered.
 	failing = failure
-	store := memqueue.New(memqueue.Config{})
+	store := testkit.Must(memqueue.Open(memqueue.Config{}))
 	f, err := webhook.New(webhook.Config{Store: store, Lookup: lookup, LookupFilters: true})
 	must(t, err)
 	call := &analytics.Track{UserId: "u1", Event: "E"}

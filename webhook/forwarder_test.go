@@ -19,6 +19,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -43,7 +44,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	webhook.SeedJitter(1)
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: memqueue.New(memqueue.Config{})}
+		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: testkit.Must(memqueue.Open(memqueue.Config{}))}
 		defer r.network.Close()
 		defer func() {
 			if r.Forwarder != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -57,7 +58,7 @@ func (w *rawNetwork) dial(context.Context, string, string) (net.Conn, error) {
 // startOn starts a forwarder on w, in a bubble. stop checks that the forwarder stops within 10 s
 // and leaves no connection open.
 func startOn(t *testing.T, w *rawNetwork, url string) (f *webhook.Forwarder, stop func()) {
-	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: crm(url), DialContext: w.dial})
+	f, err := webhook.New(webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{})), Destinations: crm(url), DialContext: w.dial})
 	must(t, err)
 	run := make(chan error, 1)
 	go func() { run <- f.Run(context.Background()) }()

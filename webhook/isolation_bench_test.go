@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/internal/bench"
@@ -304,7 +305,7 @@ func BenchmarkIdleDestination(b *testing.B) {
 	}
 	for b.Loop() {
 		rawURL := bench.Receiver(b)
-		c := webhook.Config{Store: memqueue.New(memqueue.Config{})}
+		c := webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{}))}
 		for i := range n {
 			id := fmt.Sprint("d", i)
 			c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: rawURL + id}}})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -25,7 +26,7 @@ type outbox struct {
 	err   error // the error of PutTx
 }
 
-func newOutbox() *outbox { return &outbox{Store: memqueue.New(memqueue.Config{})} }
+func newOutbox() *outbox { return &outbox{Store: testkit.Must(memqueue.Open(memqueue.Config{}))} }
 
 func (o *outbox) PutTx(_ context.Context, tx any, ps []store.Put) (int, error) {
 	o.tx, o.last = tx, slices.Clone(ps)
@@ -71,7 +72,7 @@ func TestForwardTxPutsInTheTransactionOfTheCaller(t *testing.T) {
 		t.Errorf("ForwardTx() after Shutdown = %v, want ErrClosed", err)
 	}
 
-	plain, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: destinations})
+	plain, err := webhook.New(webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{})), Destinations: destinations})
 	must(t, err)
 	if err := plain.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, webhook.ErrUnsupported) {
 		t.Errorf("ForwardTx() with a store without PutTx = %v, want ErrUnsupported", err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -51,7 +52,7 @@ func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhoo
 	must(t, err)
 	seen := make(chan webhook.Attempted, 100)
 	f, err := webhook.New(webhook.Config{
-		Store:    memqueue.New(memqueue.Config{}),
+		Store:    testkit.Must(memqueue.Open(memqueue.Config{})),
 		Proxy:    u,
 		Timeout:  webhook.Never,
 		Observer: attempts(func(a webhook.Attempted) { seen <- a }),

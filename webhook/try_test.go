@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -160,7 +161,7 @@ func TestTrustedAppliesToOneTryAlone(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.URL.Path }))
 	defer server.Close()
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	q := memqueue.New(memqueue.Config{})
+	q := testkit.Must(memqueue.Open(memqueue.Config{}))
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{
 		Store: q, Timeout: webhook.Never,
@@ -196,7 +197,7 @@ func TestTryReportsConnectionTimes(t *testing.T) {
 		server.EnableHTTP2 = h2
 		server.StartTLS()
 		defer server.Close()
-		q := memqueue.New(memqueue.Config{})
+		q := testkit.Must(memqueue.Open(memqueue.Config{}))
 		defer q.Close()
 		roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: server.URL}}}

@@ -54,8 +54,12 @@ func newRelay(to string, p *printer) (*relay, error) {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
+	store, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		return nil, err
+	}
 	f, err := webhook.New(webhook.Config{
-		Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{d},
+		Store: store, Destinations: []webhook.Destination{d},
 		ServiceName: "hookferry-listen", DialContext: dial, Proxy: proxy,
 		Timeout: 30 * time.Second, // somebody may watch the request in a debugger
 	})

@@ -12,6 +12,14 @@ import (
 	"time"
 )
 
+// Must returns v, and panics if err is not nil.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // Until waits for a condition. It calls the function so every few milliseconds, until that
 // returns true. Use Until for events outside the test's process. Within a synctest bubble
 // Until waits in virtual time, but synctest.Wait is the better choice there. If the time

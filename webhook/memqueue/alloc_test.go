@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -18,7 +19,7 @@ func TestAllocations(t *testing.T) {
 	for _, destinations := range []int{1, 100} {
 		t.Run(fmt.Sprintf("destinations=%d", destinations), func(t *testing.T) {
 			const runs = 200
-			s := memqueue.New(memqueue.Config{})
+			s := testkit.Must(memqueue.Open(memqueue.Config{}))
 			defer s.Close()
 			ps := make([]store.Put, 100)
 			results := make([]store.Result, len(ps))

@@ -12,13 +12,17 @@ import (
 // stores.
 func Example() {
 	ctx := context.Background()
-	s := memqueue.New(memqueue.Config{MaxBytes: 64 << 20})
+	s, err := memqueue.Open(memqueue.Config{MaxBytes: 64 << 20})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer s.Close()
 
 	d := store.Delivery{Destination: "crm", ID: "message-1", Type: "track", Body: []byte(`{"type":"track"}`), Due: s.Now()}
 	puts := []store.Put{{Delivery: d}, {Delivery: d}} // the second is a repeat
 	results := make([]store.Result, len(puts))
-	err := s.Put(ctx, puts, results)
+	err = s.Put(ctx, puts, results)
 	fmt.Println("stored", results[0].Stored, results[1].Stored, err)
 
 	wants := []store.Want{{Destination: "crm", Max: 10}}

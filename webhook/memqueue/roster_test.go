@@ -6,17 +6,18 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/audience/rostertest"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
 func TestRoster(t *testing.T) {
-	rostertest.Run(t, func(testing.TB, string) rostertest.Store { return memqueue.New(memqueue.Config{}) }, rostertest.Traits{Bubble: true})
+	rostertest.Run(t, func(testing.TB, string) rostertest.Store { return testkit.Must(memqueue.Open(memqueue.Config{})) }, rostertest.Traits{Bubble: true})
 }
 
 // An UpdateAudience for which the store has no room changes neither the record nor the members.
 func TestRefusedUpdateChangesNothing(t *testing.T) {
-	s := memqueue.New(memqueue.Config{MaxBytes: 10_000})
+	s := testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: 10_000}))
 	defer s.Close()
 	update := func(f func(*audience.Record, audience.Members) error) error {
 		return s.UpdateAudience(t.Context(), "vip", f)

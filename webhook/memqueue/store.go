@@ -2,7 +2,8 @@
 // for tests, for development, and for events whose loss does not matter. When the
 // process ends, everything in it is lost.
 //
-//	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), ...})
+//	s, err := memqueue.Open(memqueue.Config{})
+//	f, err := webhook.New(webhook.Config{Store: s, ...})
 package memqueue
 
 import (
@@ -18,6 +19,7 @@ import (
 	"unique"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -72,25 +74,23 @@ var (
 	_ audience.Roster = (*Store)(nil)
 )
 
-// New returns an empty store. If c has a negative value other than store.Unlimited, New panics
-// with an error that names the field.
-func New(c Config) *Store {
+// Open returns an empty store. The error lists the fields of c that are not valid.
+func Open(c Config) (*Store, error) {
+	var wrong check.Faults
+	check.Least(&wrong, "MaxBytes", &c.MaxBytes, store.Unlimited, DefaultMaxBytes)
+	check.Least(&wrong, "DedupWindow", &c.DedupWindow, 0, DefaultDedupWindow)
+	check.Least(&wrong, "DedupMax", &c.DedupMax, 0, DefaultDedupMax)
+	if len(wrong) > 0 {
+		return nil, wrong.Err("memqueue")
+	}
 	if c.MaxBytes == store.Unlimited {
 		c.MaxBytes = math.MaxInt64
 	}
-	for name, value := range map[string]int64{"MaxBytes": c.MaxBytes, "DedupWindow": int64(c.DedupWindow), "DedupMax": int64(c.DedupMax)} {
-		if value < 0 {
-			panic(fmt.Errorf("memqueue: %s: %d is negative", name, value))
-		}
-	}
-	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
-	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
-	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	return &Store{
 		maxBytes: c.MaxBytes, changed: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 		lanes: make(map[string]*lane), claims: make(map[uint64]*item), dead: make(map[string]*store.Ended),
 		settings: make(map[string]store.Setting), audiences: make(map[string]*members),
-	}
+	}, nil
 }
 
 // usable returns an error if ctx has ended or the store is closed. The caller holds s.mu.

@@ -10,14 +10,14 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-func open(testing.TB, string) store.Store { return memqueue.New(memqueue.Config{}) }
+func open(testing.TB, string) store.Store { return testkit.Must(memqueue.Open(memqueue.Config{})) }
 
 func TestQueue(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{
 		Documents: true,
 		Bubble:    true,
 		OpenFull: func(testing.TB, string) store.Store {
-			return memqueue.New(memqueue.Config{MaxBytes: 8 << 20})
+			return testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: 8 << 20}))
 		},
 	})
 }
@@ -29,17 +29,13 @@ func TestQueueInRealTime(t *testing.T) {
 
 func BenchmarkQueue(b *testing.B) {
 	bench.Store(b, func(*testing.B) store.Store {
-		return memqueue.New(memqueue.Config{MaxBytes: 1 << 40})
+		return testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: 1 << 40}))
 	})
 }
 
 func TestNegativeConfig(t *testing.T) {
-	testkit.Negative(t, memqueue.Config{}, func(c memqueue.Config) (err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				err = r.(error)
-			}
-		}()
-		return memqueue.New(c).Close()
+	testkit.Negative(t, memqueue.Config{}, func(c memqueue.Config) error {
+		_, err := memqueue.Open(c)
+		return err
 	}, "MaxBytes")
 }

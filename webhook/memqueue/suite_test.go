@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/queuetest"
 	"github.com/hookferry/analytics/webhook/store"
@@ -15,7 +16,7 @@ import (
 // The suite accepts a store that ignores Put.Keep, as the contract allows.
 func TestSuiteAcceptsStoreThatNeverKeeps(t *testing.T) {
 	queuetest.Run(t, func(testing.TB, string) store.Store {
-		return neverKeeps{memqueue.New(memqueue.Config{})}
+		return neverKeeps{testkit.Must(memqueue.Open(memqueue.Config{}))}
 	}, queuetest.Traits{Bubble: true})
 }
 
@@ -35,7 +36,7 @@ func TestSuiteAcceptsNodesThatShareStore(t *testing.T) {
 	stores := make(map[string]*sharedStore) // by folder
 	open := func(_ testing.TB, dir string) store.Store {
 		if stores[dir] == nil {
-			stores[dir] = &sharedStore{store: memqueue.New(memqueue.Config{}), nodes: make(map[*node]bool)}
+			stores[dir] = &sharedStore{store: testkit.Must(memqueue.Open(memqueue.Config{})), nodes: make(map[*node]bool)}
 		}
 		n := &node{Store: stores[dir].store, sharedStore: stores[dir], held: make(map[uint64]bool), changed: make(chan struct{}, 1)}
 		n.mu.Lock()

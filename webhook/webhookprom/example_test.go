@@ -13,7 +13,11 @@ import (
 )
 
 func Example() {
-	store := memqueue.New(memqueue.Config{})
+	store, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	destinations := []webhook.Destination{{ID: "acme", Endpoints: []webhook.Endpoint{{URL: "https://acme.example/hook"}}}}
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
@@ -56,7 +57,7 @@ func (failingStore) CountByDestination(context.Context) iter.Seq2[webhook.Destin
 // of the store, and Gather returns the error.
 func TestScrapeSurvivesFailingStore(t *testing.T) {
 	for _, fails := range []bool{false, true} {
-		var store webhook.Store = memqueue.New(memqueue.Config{})
+		var store webhook.Store = testkit.Must(memqueue.Open(memqueue.Config{}))
 		if fails {
 			store = failingStore{store}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -20,7 +21,7 @@ func TestFourHoursOfRetries(t *testing.T) {
 		network := webhooktest.NewNetwork()
 		defer network.Close()
 		crm := network.Receiver("https://crm.example/hook", "secret", webhooktest.Answer(503))
-		queue := memqueue.New(memqueue.Config{})
+		queue := testkit.Must(memqueue.Open(memqueue.Config{}))
 		defer queue.Close()
 		forwarder, err := webhook.New(webhook.Config{
 			Store:           queue,

@@ -50,7 +50,12 @@ func Example() {
 		},
 	}
 
-	forwarder, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{acme}})
+	queue, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	forwarder, err := webhook.New(webhook.Config{Store: queue, Destinations: []webhook.Destination{acme}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -28,6 +28,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -119,7 +120,7 @@ func newServerWith(t testing.TB, edit func(*config.Settings)) *server {
 func newServerOn(t testing.TB, n network, edit func(*config.Settings), change func(*Config)) *server {
 	transport := &http.Transport{DialContext: n.dial}
 	t.Cleanup(transport.CloseIdleConnections)
-	s := &server{t: t, client: &http.Client{Transport: transport}, receiver: newReceiver(t, n), store: memqueue.New(memqueue.Config{})}
+	s := &server{t: t, client: &http.Client{Transport: transport}, receiver: newReceiver(t, n), store: testkit.Must(memqueue.Open(memqueue.Config{}))}
 	t.Cleanup(func() { s.store.Close() })
 	settings := config.Default()
 	settings.Path, settings.Loaded = "hookferry.yaml", time.Now()

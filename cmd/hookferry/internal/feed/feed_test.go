@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -543,7 +544,7 @@ func TestIdleDestinationsMakeRoomForOthers(t *testing.T) {
 
 func TestRunRecordsWaitingDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := memqueue.New(memqueue.Config{})
+		q := testkit.Must(memqueue.Open(memqueue.Config{}))
 		defer q.Close()
 		f := recorder{New()}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -24,6 +24,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -52,7 +53,7 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 		return webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: "http://" + id + ".example/hook"}}}
 	}
 	m := New("v1.2.3", "go1.26")
-	queue := memqueue.New(memqueue.Config{})
+	queue := testkit.Must(memqueue.Open(memqueue.Config{}))
 	forwarder, err := webhook.New(webhook.Config{
 		Store:        failing{queue},
 		Destinations: []webhook.Destination{destination("good"), destination("gone"), destination("slow"), destination("paused")},

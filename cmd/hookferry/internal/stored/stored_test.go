@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -105,7 +106,7 @@ func (n *node) set(t *testing.T, id string, d map[string]any) {
 // writes the other destinations: the unchanged ones of ten thousand keep their pointers.
 func TestChangesReachAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		queue := &countingStore{Store: memqueue.New(memqueue.Config{})}
+		queue := &countingStore{Store: testkit.Must(memqueue.Open(memqueue.Config{}))}
 		defer queue.Close()
 		for i := range config.MaxDestinations {
 			value := `{"destination": {"sources": [], "endpoints": [{"url": "https://a.example/"}]}}`
@@ -156,7 +157,7 @@ func TestChangesReachAllNodes(t *testing.T) {
 // everything again.
 func TestUnlistedChangeIsFoundByTheReread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		queue := memqueue.New(memqueue.Config{})
+		queue := testkit.Must(memqueue.Open(memqueue.Config{}))
 		defer queue.Close()
 		n := newNode(t, queue)
 		n.follows(t)
@@ -190,7 +191,7 @@ func (c *cancellingStore) Set(ctx context.Context, s store.Setting) (uint64, err
 // within two seconds even if its client disconnects between the two writes.
 func TestChangeOfAClientThatDisconnectsReachesAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memqueue.New(memqueue.Config{})
+		store := testkit.Must(memqueue.Open(memqueue.Config{}))
 		defer store.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		a, b := newNode(t, &cancellingStore{store, cancel}), newNode(t, store)
@@ -210,7 +211,7 @@ func TestChangeOfAClientThatDisconnectsReachesAllNodes(t *testing.T) {
 // fails. The log says so once.
 func TestDestinationsOutliveAFailingStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &countingStore{Store: memqueue.New(memqueue.Config{})}
+		store := &countingStore{Store: testkit.Must(memqueue.Open(memqueue.Config{}))}
 		defer store.Close()
 		a, b := newNode(t, store), newNode(t, store)
 		a.set(t, "crm", document("2s"))
@@ -241,7 +242,7 @@ func TestDestinationsOutliveAFailingStore(t *testing.T) {
 // TestChangeIsRepeatedAfterAConflict shows that Change repeats an edit on the newest version if
 // another server has changed the destination.
 func TestChangeIsRepeatedAfterAConflict(t *testing.T) {
-	queue := &countingStore{Store: memqueue.New(memqueue.Config{})}
+	queue := &countingStore{Store: testkit.Must(memqueue.Open(memqueue.Config{}))}
 	defer queue.Close()
 	n := newNode(t, queue)
 	queue.conflicts.Store(2)
@@ -265,7 +266,7 @@ func TestChangeIsRepeatedAfterAConflict(t *testing.T) {
 // not valid for this one. Such a destination keeps its sources, so that their calls wait for it.
 // The log says why it is not valid, without secrets. A user can replace the destination.
 func TestInvalidDestinationsKeepTheirSources(t *testing.T) {
-	queue := memqueue.New(memqueue.Config{})
+	queue := testkit.Must(memqueue.Open(memqueue.Config{}))
 	defer queue.Close()
 	for id, value := range map[string]string{
 		"newer": `{"destination": {"sources": ["web"], "newer": "SECRET", "endpoints": [{"url": "https://a.example/"}]}, "by": "bob"}`,

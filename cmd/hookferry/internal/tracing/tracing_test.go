@@ -28,6 +28,7 @@ import (
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -125,7 +126,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	network.Receiver("http://gone.example/hook", "", webhooktest.Answer(410))
 	observer := &ends{tracer, make(chan webhook.Ended, 2)}
 	forwarder, err := webhook.New(webhook.Config{
-		Store: memqueue.New(memqueue.Config{}),
+		Store: testkit.Must(memqueue.Open(memqueue.Config{})),
 		Destinations: []webhook.Destination{
 			{ID: "good", Endpoints: []webhook.Endpoint{{URL: "http://good.example/hook?secret"}}},
 			{ID: "gone", Endpoints: []webhook.Endpoint{{URL: "http://gone.example/hook"}}},
