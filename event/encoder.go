@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// A Call is what an Encoder makes an event of: an analytics.Message, or JSON.
+// A Call is what an Encoder makes an event of: an analytics.Message, JSON, or a *Custom.
 type Call interface {
 	// AppendJSON appends the call to dst as one JSON object. On error it returns dst unchanged.
 	AppendJSON(dst []byte) ([]byte, error)
@@ -96,6 +96,11 @@ func (e *Encoder) Encode(c Call) (Event, error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
 	dst := (*buf)[:0]
+	if custom, ok := c.(*Custom); ok {
+		dst, event, err := custom.event(&e.env, dst)
+		*buf = dst
+		return event, err
+	}
 	call, ok := c.(JSON)
 	switch {
 	case c == nil:
@@ -158,7 +163,7 @@ func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	if received.IsZero() {
 		received = time.Now()
 	}
-	event := Event{Source: e.env.Source, Type: c.kind, Received: received, BadTime: c.badTime, Off: e.off(c.v[switches])}
+	event := Event{Source: e.env.Source, Type: c.kind, Received: received, BadTime: c.badTime, Off: e.off(c.v[switches]), made: true}
 	event.ID, event.User, event.Name = c.labels()
 	if event.Off {
 		return dst, event, nil

@@ -32,7 +32,8 @@ type Event struct {
 	// User is the call's userId, empty if it has none. For an alias it is the new user id.
 	User string
 	Name string // of the event of a track, or of a page or a screen
-	Type string // "identify", "track", "page", "screen", "group", "alias" or "delete"
+	Key  string // see Custom
+	Type string // "identify", "track", "page", "screen", "group", "alias", "delete", or that of a Custom
 	// Body is the webhook's body, as ECMAScript's JSON.stringify makes it, or nil if the event is Off.
 	Body     []byte
 	Received time.Time // when the call came in; the body has it as "receivedAt"
@@ -41,6 +42,8 @@ type Event struct {
 	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID was before,
 	// and the store does not remember it. It is for large numbers of events that are never sent twice.
 	NoDedup bool
+
+	made bool // by this package, so that Check need not look at the Body
 }
 
 const MaxUserID = 8 << 10 // bytes of the user id of a deletion
@@ -58,7 +61,7 @@ func Delete(userID string, at time.Time) (Event, error) {
 	b := make([]byte, 0, len(`{"type":"delete","userId":"","timestamp":"2006-01-02T15:04:05.000Z"}`)+len(userID))
 	b = esjson.AppendString(append(b, `{"type":"delete","userId":`...), userID)
 	b = append(appendTime(append(b, `,"timestamp":`...), at), '}')
-	return Event{ID: string(uuid.Append(nil)), User: label(userID), Type: "delete", Body: b, Received: at}, nil
+	return Event{ID: string(uuid.Append(nil)), User: label(userID), Type: "delete", Body: b, Received: at, made: true}, nil
 }
 
 // labels returns the ID, the User and the Name of the event, in one allocation. The ID is a digest

@@ -293,11 +293,11 @@ func TestEncoderMayBeReused(t *testing.T) {
 					clear(env.Context) // the caller may change the envelope after NewEncoder
 					got, err := encoder.Encode(event.JSON(call))
 					copy(env.Context, context)
-					if diff := cmp.Diff(want, got); err != nil || diff != "" {
+					if diff := cmp.Diff(want, got, cmp.AllowUnexported(event.Event{})); err != nil || diff != "" {
 						t.Errorf("context %.99q, switches %q, browser %v: %s: %v (-new Encoder +reused):\n%s", context, switches, browser, call, err, diff)
 					}
 					dst, appended, err := encoder.Append([]byte("kept"), []byte(call))
-					if diff := cmp.Diff(want, appended); err != nil || diff != "" || string(dst) != "kept"+string(want.Body) {
+					if diff := cmp.Diff(want, appended, cmp.AllowUnexported(event.Event{})); err != nil || diff != "" || string(dst) != "kept"+string(want.Body) {
 						t.Errorf("context %.99q, switches %q, browser %v: %s: %v, %.20q (-Encode +Append):\n%s", context, switches, browser, call, err, dst, diff)
 					}
 				}
@@ -388,7 +388,7 @@ func TestAppendReturnsNothingOnErrors(t *testing.T) {
 	var encoder event.Encoder
 	for _, call := range []string{`{`, `{}`, `{"type":"page","userId":"u","context":0}`} {
 		dst, e, err := encoder.Append([]byte("kept"), []byte(call))
-		if diff := cmp.Diff(event.Event{}, e); err == nil || string(dst) != "kept" || diff != "" {
+		if diff := cmp.Diff(event.Event{}, e, cmp.AllowUnexported(event.Event{})); err == nil || string(dst) != "kept" || diff != "" {
 			t.Errorf("Append(%q) = %q, %+v, %v, want kept, no event, and an error", call, dst, e, err)
 		}
 	}

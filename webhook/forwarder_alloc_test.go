@@ -28,7 +28,7 @@ func TestForwardAllocatesOneIDForEachEventOfASource(t *testing.T) {
 	}{{"", 1}, {"shop", 4}} {
 		events := make([]event.Event, 3)
 		for i := range events {
-			events[i] = event.Event{ID: "m1", Source: tt.source}
+			events[i] = event.Event{ID: "m1", Source: tt.source, Type: "track", Body: []byte("{}")}
 		}
 		destinations := []string{"a", "b"}
 		if n := testing.AllocsPerRun(200, func() {

@@ -754,7 +754,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		small, fine := r.receivers("small", 1, webhooktest.Answer(200).After(10*time.Millisecond))
 		r.start(webhook.Config{Destinations: append(big, small...), MaxBytesInFlight: bound})
 		for i := range 50 {
-			e := event.Event{ID: fmt.Sprint("big", i), Type: "track", Body: bytes.Repeat([]byte("1"), size), Received: time.Now()}
+			e := event.Event{ID: fmt.Sprint("big", i), Type: "track", Body: append(append([]byte(`{"x":"`), bytes.Repeat([]byte("1"), size-8)...), `"}`...), Received: time.Now()}
 			must(t, r.ForwardEvents(t.Context(), []string{"big0"}, e))
 		}
 		time.Sleep(2500 * time.Millisecond)

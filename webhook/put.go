@@ -17,8 +17,8 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Forward accepts calls for a destination: messages of the root package, or event.JSON. It returns
-// nil once they are durable in the store. From then on each is delivered, or becomes a dead letter.
+// Forward accepts calls for a destination: messages of the root package, event.JSON or *event.Custom.
+// It returns nil once they are durable in the store. From then on each is delivered, or becomes a dead letter.
 // With an error it has accepted none of them. Without Run, deliveries wait for the next Run.
 //
 // Forward leaves out a call, and counts it in Stats, if
@@ -50,17 +50,22 @@ func encode(calls []event.Call) ([]event.Event, error) {
 	events := make([]event.Event, len(calls))
 	for i, call := range calls {
 		if events[i], err = encoder.Encode(call); err != nil {
-			if len(calls) > 1 {
-				return nil, fmt.Errorf("call %d: %w", i, err)
-			}
-			return nil, err
+			return nil, oneOf(len(calls), i, "call", err)
 		}
 	}
 	return events, nil
 }
 
+// oneOf returns the error for number i of n calls or events, which it names if there are several.
+func oneOf(n, i int, what string, err error) error {
+	if n > 1 {
+		return fmt.Errorf("%s %d: %w", what, i, err)
+	}
+	return err
+}
+
 // ForwardEvents is Forward for several destinations, and for events that the caller has made with
-// package event. It stores all deliveries in one commit.
+// package event, or by hand: these it checks with Event.Check. It stores all deliveries in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	return f.forward(ctx, destinations, events, true, 0, f.put)
 }
@@ -138,6 +143,11 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 	}
 	if len(destinations) == 0 {
 		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
+	}
+	for i := range events {
+		if err := events[i].Check(); err != nil {
+			return oneOf(len(events), i, "event", err)
+		}
 	}
 	var space [8]route // saves an allocation for calls with few destinations
 	routes := space[:0]
@@ -224,7 +234,7 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 			}
 			p := store.Put{NoDedup: e.NoDedup, Delivery: Delivery{
 				Destination: r.id, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
-				Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
+				Key: e.Key, Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
 			}}
 			if r.Destination != nil {
 				var left bool

@@ -1,0 +1,174 @@
+package event
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/internal/esjson"
+	"github.com/hookferry/analytics/internal/uuid"
+)
+
+const (
+	MaxType = 128       // bytes of the type of an event
+	MaxBody = 256 << 10 // bytes of the body of an event
+)
+
+// Custom is an event of the program itself, such as "invoice.paid". It is a [Call]. Its body is what
+// the Standard Webhooks specification recommends, in the form of all bodies:
+//
+//	{"type":"invoice.paid","timestamp":"2026-03-01T12:00:00.000Z","data":{"id":"inv-7"}}
+type Custom struct {
+	// Type has 1 to MaxType of the characters A-Z, a-z, 0-9, ".", "_" and "-". It is none of the types
+	// that calls of the tracking API and deletions have.
+	Type string
+	// Data is any value that encodes to JSON, as encoding/json does it but with times in UTC and
+	// milliseconds. The whole body has at most MaxBody bytes.
+	Data any
+	// ID becomes the webhook-id, or its digest with a Source. A destination gets each ID once. Up to
+	// 255 bytes; empty means a random UUID.
+	ID   string
+	Time time.Time // when it happened; zero means when it is encoded
+	User string    // whom it is about, for lists and for EraseUser; up to 255 bytes
+	// Key puts the event in an order: a destination gets the events with the same Key one after the
+	// other. Up to 255 bytes; empty means no order.
+	Key string
+}
+
+// AppendJSON implements [Call]. It appends the body.
+func (c *Custom) AppendJSON(dst []byte) ([]byte, error) {
+	if err := c.check(); err != nil {
+		return dst, err
+	}
+	at := c.Time
+	if at.IsZero() {
+		at = time.Now()
+	}
+	b := append(append(append(dst, `{"type":"`...), c.Type...), `","timestamp":`...)
+	b = append(appendTime(b, at), `,"data":`...)
+	b, err := esjson.AppendMember(b, c.Data, len(dst)+MaxBody-len("}"))
+	switch {
+	case err == esjson.ErrLong:
+		return dst, &CallError{Field: "data", Code: CodeTooLarge, Problem: fmt.Sprintf("makes a body of more than %d bytes", MaxBody)}
+	case err != nil:
+		return dst, &CallError{Field: "data", Code: CodeMalformed, Problem: "does not encode to JSON: " + err.Error()}
+	}
+	return append(b, '}'), nil
+}
+
+// check returns an error for the first field that is not within its limits, apart from Data.
+func (c *Custom) check() error {
+	if c == nil {
+		return &CallError{Code: CodeMalformed, Problem: "no call"}
+	}
+	if err := checkType(c.Type); err != nil {
+		return err
+	}
+	if reserved[c.Type] {
+		return &CallError{Field: "type", Code: CodeType, Problem: fmt.Sprintf("%q is the type of a tracking call or a deletion; an event of one's own needs another", c.Type)}
+	}
+	return checkLabels(c.ID, c.User, c.Key)
+}
+
+// reserved has the types of the calls of the tracking API, and of deletions.
+var reserved = map[string]bool{"identify": true, "track": true, "page": true, "screen": true, "group": true, "alias": true, "delete": true}
+
+// checkType returns an error for a type that is empty, too long, or has other characters.
+func checkType(t string) error {
+	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+	switch {
+	case t == "":
+		return &CallError{Field: "type", Code: CodeType, Problem: "is required"}
+	case len(t) > MaxType:
+		return &CallError{Field: "type", Code: CodeType, Problem: fmt.Sprintf("has %d bytes, more than the limit of %d", len(t), MaxType)}
+	case strings.ContainsFunc(t, func(r rune) bool { return !strings.ContainsRune(allowed, r) }):
+		return &CallError{Field: "type", Code: CodeType, Problem: fmt.Sprintf("%q has other characters than letters, digits, '.', '_' and '-'", t)}
+	}
+	return nil
+}
+
+func checkLabels(id, user, key string) error {
+	for _, f := range [...]struct{ name, text string }{{"id", id}, {"user", user}, {"key", key}} {
+		if n := len(f.text); n > maxLabel {
+			return &CallError{Field: f.name, Code: CodeTooLarge, Problem: fmt.Sprintf("has %d bytes, more than the limit of %d", n, maxLabel)}
+		}
+	}
+	return nil
+}
+
+// event returns the event for a Custom. It appends the body to buf, which it returns.
+func (c *Custom) event(env *Envelope, buf []byte) ([]byte, Event, error) {
+	b, err := c.AppendJSON(buf)
+	if err != nil {
+		return buf, Event{}, err
+	}
+	e := Event{ID: c.ID, Source: env.Source, User: c.User, Key: c.Key, Type: c.Type, Body: bytes.Clone(b[len(buf):]), Received: env.ReceivedAt, made: true}
+	if e.ID == "" {
+		e.ID = string(uuid.Append(nil))
+	}
+	if e.Received.IsZero() {
+		e.Received = time.Now()
+	}
+	return b, e, nil
+}
+
+// Raw returns an event with a body that is ready. The caller may set its ID, which is a random UUID,
+// and its Source, User and Key, and checks them with Check, as webhook.Forwarder does. The event
+// keeps body.
+func Raw(eventType string, body []byte) (Event, error) {
+	e := Event{ID: string(uuid.Append(nil)), Type: eventType, Body: body, Received: time.Now()}
+	err := e.Check()
+	if err != nil {
+		return Event{}, err
+	}
+	return e, nil
+}
+
+// Check returns a *CallError for the first field of an event that is not within its limits: the
+// Type, the ID, Source, User, Name and Key, and the Body, which is one JSON object of up to MaxBody
+// bytes in the form of all bodies: a fixed point of ECMAScript's JSON.stringify(JSON.parse(body)).
+// What an Encoder or Delete has made needs no check, and gets none.
+func (e *Event) Check() error {
+	if e.made {
+		return nil
+	}
+	if err := checkType(e.Type); err != nil {
+		return err
+	}
+	if e.ID == "" {
+		return &CallError{Field: "id", Code: CodeMissing, Problem: "is required"}
+	}
+	if err := checkLabels(e.ID, e.User, e.Key); err != nil {
+		return err
+	}
+	for _, f := range [...]struct{ name, text string }{{"source", e.Source}, {"name", e.Name}} {
+		if n := len(f.text); n > maxLabel {
+			return &CallError{Field: f.name, Code: CodeTooLarge, Problem: fmt.Sprintf("has %d bytes, more than the limit of %d", n, maxLabel)}
+		}
+	}
+	if e.Off {
+		return nil
+	}
+	return checkBody(e.Body)
+}
+
+// checkBody returns an error for a body that is too large, no object or not in the form of all bodies.
+func checkBody(body []byte) error {
+	if len(body) > MaxBody {
+		return &CallError{Field: "body", Code: CodeTooLarge, Problem: fmt.Sprintf("has %d bytes, more than the limit of %d", len(body), MaxBody)}
+	}
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	form, err := esjson.Append((*buf)[:0], body)
+	*buf = form[:0]
+	switch {
+	case err != nil:
+		return &CallError{Field: "body", Code: CodeMalformed, Problem: "is not JSON: " + err.Error()}
+	case form[0] != '{':
+		return &CallError{Field: "body", Code: CodeWrongType, Problem: "has to be an object"}
+	case !bytes.Equal(form, body):
+		return &CallError{Field: "body", Code: CodeMalformed, Problem: "is not in the form of ECMAScript's JSON.stringify"}
+	}
+	return nil
+}
