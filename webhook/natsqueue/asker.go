@@ -14,7 +14,7 @@ import (
 )
 
 // A question is a request from any node to the node that owns a partition. An answer may be only a
-// part: then the same question gets the next part, with the Next of the answer as From.
+// page: then the same question gets the next page, with the Next of the answer as From.
 type question struct {
 	Kind                string
 	Partition           int
@@ -36,7 +36,7 @@ type answer struct {
 	Waiting [][]byte // encoded deliveries
 	Changed int
 	Claimed int
-	Next    string // where the next part begins; empty if there are no more
+	Next    string // where the next page begins; empty if there are no more
 	Error   string
 	Again   bool // another node has taken over the partition before anything was done: ask that node
 }
@@ -69,7 +69,7 @@ const (
 	askEvery = 500 * time.Millisecond
 )
 
-// ask returns a part of the answer to q by the owner of the partition. If this node is not the owner,
+// ask returns a page of the answer to q by the owner of the partition. If this node is not the owner,
 // ask repeats the question until an owner says that it is working on the answer. It asks the next
 // owner if the owner loses the partition before it has done anything.
 func (s *asker) ask(ctx context.Context, q question) (a answer, err error) {
@@ -153,7 +153,7 @@ func (s *asker) reply(ctx context.Context, p *partition, q *question) (a answer,
 	return a, err
 }
 
-// errLost is the error of an answer that may lack a part, and of a change that may be made in part.
+// errLost is the error of an answer that may be incomplete, and of a change that may be made in part.
 var errLost = errors.New("another node has taken over the partition")
 
 // waiting returns the next waiting deliveries of the lane q.Destination, at first those after q.ID, if

@@ -107,7 +107,7 @@ func (s *balancer) divide(holdings []holding, peers []peer) (wanted []int, idle 
 					s.index.tell(name)
 				}
 			}
-		case p == nil && mine && !s.partitions.leaving && (h.node == "" || h.node == s.conn.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
+		case p == nil && mine && !s.partitions.leaving.Load() && (h.node == "" || h.node == s.conn.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
 			wanted = append(wanted, n)
 		}
 	}

@@ -208,3 +208,41 @@ func refusal(e *jetstream.APIError) error {
 
 // answerRoom returns how many bytes an answer may have, so that the server takes it.
 func (s *conn) answerRoom() int64 { return min(pageBytes, s.nc.MaxPayload()/2) }
+
+// recordRoom returns how many bytes of a message one delivery may take, when it is stored again.
+func (s *conn) recordRoom() int { return int(s.nc.MaxPayload()) - headerRoom/2 }
+
+// blockRoom returns how many bytes of a message several deliveries or keys may take.
+func (s *conn) blockRoom() int { return min(blockBytes, int(s.nc.MaxPayload())-2*headerRoom) }
+
+// reserveBytes is the maximum size of the reserve, a message of the stream that only takes up
+// space. When the server has no room left, the store deletes the reserve. That makes room for the
+// messages that let deliveries go on, and so free more space: records, heartbeats and dedup keys.
+// The cleaner stores the reserve again later.
+const reserveBytes = 512 << 10
+
+// relieve deletes the reserve. It reports whether that made room.
+func (s *conn) relieve(ctx context.Context) bool {
+	if !s.reserve.Swap(false) {
+		return false
+	}
+	s.config.Logger.Error("natsqueue: the server has no room left; new deliveries are refused until others have ended or the server has more room")
+	return s.purge(ctx, s.config.reserve(), 0) == nil
+}
+
+// refill stores the reserve, unless this node knows that the stream has it.
+func (s *conn) refill(ctx context.Context) error {
+	if s.reserve.Load() {
+		return nil
+	}
+	size := min(reserveBytes, s.nc.MaxPayload()-headerRoom)
+	if s.config.MaxBytes > 0 {
+		size = min(size, s.config.MaxBytes/16)
+	}
+	err := s.store(ctx, one(s.config.reserve(), make([]byte, size), headerRollup, "sub"))
+	if errors.Is(err, store.ErrQueueFull) {
+		return nil // the next call tries again
+	}
+	s.reserve.Store(err == nil)
+	return err
+}

@@ -12,7 +12,7 @@ import (
 // the partitions and the answers that puts wait for. "The index is locked" means that the caller
 // holds mu.
 type index struct {
-	changed chan struct{} // see Changed
+	changed store.Signal // see Changed
 
 	mu        sync.Mutex
 	lanes     map[string]*lane
@@ -25,23 +25,15 @@ type index struct {
 
 func newIndex() *index {
 	return &index{
-		changed: make(chan struct{}, 1), lanes: make(map[string]*lane), news: make(map[string]struct{}),
+		changed: store.NewSignal(), lanes: make(map[string]*lane), news: make(map[string]struct{}),
 		claims: make(map[uint64]*entry), unfit: make(map[*entry]*store.Delivery), cacheRoom: cacheBytes,
-	}
-}
-
-// signal sends on c, a channel with room for one value, unless a value is already waiting.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 
 // tell makes the next Heads yield the lane, and signals Changed. The index is locked.
 func (s *index) tell(lane string) {
 	s.news[lane] = struct{}{}
-	signal(s.changed)
+	s.changed.Set()
 }
 
 // tellAll makes the next Heads yield all lanes.
@@ -123,7 +115,7 @@ func (s *index) unclaim(e *entry) {
 		e.claim, e.write = 0, nil
 		e.lane.claimed--
 		if e.lane.p.claimed--; e.lane.p.claimed == 0 && e.lane.p.state == draining {
-			signal(e.lane.p.set.look)
+			e.lane.p.set.look.Set()
 		}
 	}
 }

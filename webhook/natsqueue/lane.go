@@ -34,6 +34,9 @@ type entry struct {
 // bytes returns the size of e in its message.
 func (e *entry) bytes() int64 { return int64(e.stored) + 4 }
 
+// waits reports whether e has not ended, and its partition is not lost. The index is locked.
+func (e *entry) waits() bool { return e.block.p.state != lost && e.block.entries[e.i] == e }
+
 // compare returns a negative number if e sorts before x in a queue.
 func (e *entry) compare(x *entry) int {
 	return cmp.Or(cmp.Compare(e.due, x.due), cmp.Compare(e.order, x.order))

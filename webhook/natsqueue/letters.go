@@ -44,25 +44,6 @@ func letterOf(m *jetstream.RawStreamMsg) (d store.Ended, err error) {
 // memory.
 const deadBucket = time.Hour
 
-// deadSubject returns the subject of a dead letter: its bucket, its destination, and a part of the
-// hash of its user, each as one token.
-func (c *Config) deadSubject(d *store.Ended) string {
-	return c.Stream + ".dead." + decimal(bucketOf(d.At)) + "." + token(d.Destination) + "." + deadUser(d.User)
-}
-
-// deadFilter returns a pattern of the subjects in a bucket, or in all buckets if bucket is "*". It
-// matches the dead letters that f selects, and may match others.
-func (c *Config) deadFilter(bucket string, f store.EndedFilter) string {
-	destination, user := "*", "*"
-	if f.Destination != "" {
-		destination = token(f.Destination)
-	}
-	if f.User != "" {
-		user = deadUser(f.User)
-	}
-	return c.Stream + ".dead." + bucket + "." + destination + "." + user
-}
-
 func deadUser(user string) string { return decimal(uint64(hash(user) % 64)) }
 
 // bucketOf returns the bucket of a time. Times before 1970 are in the first bucket.

@@ -14,9 +14,6 @@ import (
 // loadBlocks is how many messages are read from the stream at a time.
 const loadBlocks = 32
 
-// waits reports whether e has not ended, and its partition is not lost. The index is locked.
-func (e *entry) waits() bool { return e.block.p.state != lost && e.block.entries[e.i] == e }
-
 // A loader reads waiting deliveries from the stream.
 type loader struct {
 	conn  *conn

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,12 +20,10 @@ type node struct {
 	lease      *lease
 	partitions *partitions
 	recorder   *recorder
-	opened     int64         // when the Store was opened, in microseconds
-	speak      chan struct{} // asks for a heartbeat
-
-	mu     sync.Mutex
-	latest uint64                // the sequence of the latest heartbeat
-	note   func() ([]byte, bool) // see Present
+	opened     int64                                 // when the Store was opened, in microseconds
+	speak      store.Signal                          // asks for a heartbeat
+	latest     atomic.Uint64                         // the sequence of the latest heartbeat
+	note       atomic.Pointer[func() ([]byte, bool)] // see Present
 }
 
 // A heartbeat is the message by which a node proves that it is alive. It replaces the node's
@@ -67,7 +65,7 @@ func (s *node) live() {
 		case errors.Is(err, context.DeadlineExceeded):
 			s.conn.nc.ForceReconnect() // to another server: this one may be cut off from the others
 		}
-		signal(s.partitions.look)
+		s.partitions.look.Set()
 	}
 }
 
@@ -75,13 +73,10 @@ func (s *node) live() {
 // old that other nodes may have taken over, beat also writes a record in each partition. Such a
 // record fails if another node owns the partition now.
 func (s *node) beat(ctx context.Context) error {
-	h := heartbeat{Name: s.conn.config.Node, Opened: s.opened, Leaving: s.partitions.leaves()}
-	s.mu.Lock()
-	note := s.note
-	s.mu.Unlock()
-	if note != nil {
+	h := heartbeat{Name: s.conn.config.Node, Opened: s.opened, Leaving: s.partitions.leaving.Load()}
+	if note := s.note.Load(); note != nil {
 		alive := true
-		if h.Note, alive = note(); !alive {
+		if h.Note, alive = (*note)(); !alive {
 			return errors.New("natsqueue: the forwarder of this node makes no progress")
 		}
 		if len(h.Note) > store.MaxNote {
@@ -94,7 +89,8 @@ func (s *node) beat(ctx context.Context) error {
 	err := s.conn.store(ctx, c)
 	if err == nil {
 		lapsed := s.lease.lapsed() != nil
-		if s.stored(c.seq) { // in a new stream: the partitions of this node were in the deleted one
+		if latest := s.latest.Swap(c.seq); latest > 0 && (c.seq < latest || c.seq >= latest+newStream) {
+			// The partitions of this node were in a stream that somebody has deleted.
 			for _, p := range s.partitions.mine() {
 				p.taken()
 			}
@@ -105,15 +101,6 @@ func (s *node) beat(ctx context.Context) error {
 	}
 	s.lease.prolong(sent, err)
 	return err
-}
-
-// stored takes note of the sequence of a heartbeat, and reports whether the stream is a new one.
-func (s *node) stored(seq uint64) (recreated bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	recreated = s.latest > 0 && (seq < s.latest || seq >= s.latest+newStream)
-	s.latest = seq
-	return recreated
 }
 
 // newStream is the distance between the last sequence of a deleted stream and the first of the new
@@ -129,12 +116,10 @@ func (s *node) restore() {
 		return
 	}
 	stream := s.conn.config.stream(s.conn.config.Replicas)
-	s.mu.Lock()
-	stream.FirstSeq = s.latest + newStream
-	s.mu.Unlock()
+	stream.FirstSeq = s.latest.Load() + newStream
 	if _, err := s.conn.js.CreateStream(ctx, stream); err == nil {
 		s.conn.config.Logger.Error("natsqueue: somebody deleted the stream; a new one was created, but all deliveries, dead letters and settings in the old one are lost", "stream", s.conn.config.Stream)
-		signal(s.speak)
+		s.speak.Set()
 	}
 }
 
@@ -151,10 +136,7 @@ type peer struct {
 // store heartbeats while the servers are away. So this node calls others dead only if it has stored
 // all of its own heartbeats for at least Claim.
 func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err error) {
-	s.mu.Lock()
-	since = max(since, s.latest)
-	s.mu.Unlock()
-	page, err := s.conn.lasts(ctx, since, s.conn.config.heartbeat("*"))
+	page, err := s.conn.lasts(ctx, max(since, s.latest.Load()), s.conn.config.heartbeat("*"))
 	own := slices.IndexFunc(page, func(m *jetstream.RawStreamMsg) bool { return m.Subject == s.conn.config.heartbeat(s.conn.id) })
 	if err == nil && own < 0 {
 		err = errors.New("natsqueue: the stream does not have the heartbeat of this node")
@@ -168,7 +150,7 @@ func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err 
 		decode(m.Data, &n.heartbeat) // an unreadable heartbeat proves life, too
 		age := page[own].Time.Sub(m.Time)
 		if age > s.conn.config.Claim/2 && age <= s.conn.config.Claim { // it has missed a heartbeat: check again when its Claim is over
-			time.AfterFunc(s.conn.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
+			time.AfterFunc(s.conn.config.Claim-age+time.Millisecond, func() { s.speak.Set() })
 		}
 		if judges && age > s.conn.config.Claim {
 			dead = append(dead, n)
@@ -182,11 +164,3 @@ func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err 
 // maxNodes is the most nodes that Nodes returns. It is also the most messages that the server returns
 // for a request with MultiLast.
 const maxNodes = 1000
-
-// present sets the note, and stores it at once.
-func (s *node) present(note func() ([]byte, bool)) {
-	s.mu.Lock()
-	s.note = note
-	s.mu.Unlock()
-	signal(s.speak)
-}

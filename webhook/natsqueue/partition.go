@@ -56,7 +56,7 @@ type block struct {
 	size    int64
 	judged  bool        // its deliveries are known to be no duplicates
 	damaged bool        // the message, or a delivery in it, cannot be read
-	keys    []store.Key // for the dedup window; zero for a delivery that the window ignores
+	keys    []store.Key // of the deliveries; zero for one whose key is not in the dedup window
 	entries []*entry    // nil for a delivery that has ended or cannot be read
 	left    int         // how many entries are not nil
 	asker   string      // the node that waits for the answer, and the serial of its record
@@ -96,7 +96,8 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	switch {
 	case kind == kindKey:
 		p.keys = append(p.keys, keyMessage{seq, len(m.Data) / 16})
-		for k := range slices.Chunk(m.Data[:len(m.Data)/16*16], 16) { // also after the epoch: the previous owner may have stored keys late
+		// The previous owner may have stored keys after the epoch.
+		for k := range slices.Chunk(m.Data[:len(m.Data)/16*16], 16) {
 			p.set.seen.Add(store.Key(k), now())
 		}
 	case kind == kindPut, kind == kindOwn && seq < p.epoch:
@@ -264,8 +265,9 @@ func (p *partition) first() (uint64, error) {
 // delivery before it has ended. The index is locked.
 func (p *partition) loaded(first uint64) {
 	at := now()
-	// First add the deliveries that an earlier owner has judged to the dedup window, and no others:
-	// each delivery that is judged below would count as a duplicate of itself.
+	// Earlier owners have judged some of the deliveries, that is, looked for duplicates of them. Their
+	// keys have to be in the dedup window before this node judges the others. judge adds the key of
+	// each of the others itself, and takes a delivery whose key it finds for a duplicate.
 	for _, b := range p.order {
 		if b.seq < first {
 			for _, e := range b.entries {
@@ -295,7 +297,7 @@ func (p *partition) yield() {
 		p.conn.config.Logger.Warn("natsqueue: another node has taken over a partition; it may repeat the attempts that this node is making", "partition", p.n)
 	}
 	p.lose()
-	signal(p.set.look)
+	p.set.look.Set()
 }
 
 func (p *partition) isLost() bool {
@@ -329,7 +331,8 @@ func (p *partition) lose() {
 				continue
 			}
 			if k := b.keys[i]; b.judged && k != (store.Key{}) {
-				p.set.seen.Remove(k) // otherwise the delivery would be its own duplicate once this node owns p again
+				// If this node owns p again, it reads this delivery again. It must not find the key then.
+				p.set.seen.Remove(k)
 			}
 			delete(p.index.claims, e.claim)
 			delete(p.index.unfit, e)
@@ -342,4 +345,13 @@ func (p *partition) lose() {
 	}
 	p.order, p.keys = nil, nil
 	p.end()
+}
+
+// purgeable returns the sequence below which messages may be purged. The last record names the
+// owner, and unread messages may have waiting deliveries. The index is locked.
+func (p *partition) purgeable() uint64 {
+	if p.state != open {
+		return 0
+	}
+	return min(p.last, p.read+1)
 }

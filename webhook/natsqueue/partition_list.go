@@ -9,7 +9,7 @@ import (
 )
 
 // list returns the next entries of p that may match q, as far as the data in memory tells, and the
-// place where the next part begins. To list the waiting deliveries after q.ID, it begins there.
+// place where the next page begins. To list the waiting deliveries after q.ID, it begins there.
 func (p *partition) list(q *question) (some []*entry, next string, err error) {
 	p.index.mu.Lock()
 	defer p.index.mu.Unlock()
@@ -20,11 +20,11 @@ func (p *partition) list(q *question) (some []*entry, next string, err error) {
 	match := func(e *entry) bool { return e.lane == lane || lane == nil && e.user == user }
 	if q.Kind == askWaiting && from == "" && q.ID != "" {
 		key := store.KeyOf(q.Destination, q.ID)
-		if after, _, _ := p.part("", func(e *entry) bool { return match(e) && e.key == key }); len(after) > 0 {
+		if after, _, _ := p.page("", func(e *entry) bool { return match(e) && e.key == key }); len(after) > 0 {
 			from = p.behind(after[0])
 		}
 	}
-	return p.part(from, match)
+	return p.page(from, match)
 }
 
 // counts returns the counts of up to answerLen lanes of p whose names are greater than after, sorted by
@@ -48,9 +48,9 @@ func (p *partition) counts(after string) (a answer) {
 	return a
 }
 
-// part returns the entries that match, in the order of Due, as many as an answer may have, and the
-// place where the next part begins, if any. The first place is "". The index is locked.
-func (p *partition) part(from string, match func(*entry) bool) (some []*entry, next string, err error) {
+// page returns the entries that match, in the order of Due, as many as an answer may have, and the
+// place where the next page begins, if any. The first place is "". The index is locked.
+func (p *partition) page(from string, match func(*entry) bool) (some []*entry, next string, err error) {
 	after, epoch := new(entry), p.epoch
 	if from != "" {
 		fmt.Sscan(from, &epoch, &after.due, &after.order) // no error: behind has written it
@@ -58,7 +58,7 @@ func (p *partition) part(from string, match func(*entry) bool) (some []*entry, n
 	if epoch != p.epoch { // an earlier owner had the entries in another order
 		return nil, "", errLost
 	}
-	var most *entry // the part ends before it: sorting all entries would take too long
+	var most *entry // the page ends before it: sorting all entries would take too long
 	for _, b := range p.order {
 		for _, e := range b.entries {
 			if e == nil || from != "" && e.compare(after) <= 0 || most != nil && e.compare(most) > 0 || !match(e) {

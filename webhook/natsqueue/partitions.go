@@ -2,6 +2,7 @@ package natsqueue
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -13,12 +14,13 @@ type partitions struct {
 	index   *index
 	lease   *lease
 	answers *answers
-	look    chan struct{} // makes the balancer check the owners of partitions
+	look    store.Signal // makes the balancer check the owners of partitions
+
+	leaving atomic.Bool // this node takes no more partitions
 
 	// Guarded by index.mu.
-	owned   []*partition // by number; nil for a partition that this node does not own
-	seen    *store.Window
-	leaving bool // this node takes no more partitions
+	owned []*partition // by number; nil for a partition that this node does not own
+	seen  *store.Window
 }
 
 // mine returns the partitions that this node owns.
@@ -55,26 +57,12 @@ func (s *partitions) ready(n int) *partition {
 	return s.owned[n]
 }
 
-// leave makes this node take no more partitions.
-func (s *partitions) leave() {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	s.leaving = true
-}
-
-// leaves reports whether leave was called.
-func (s *partitions) leaves() bool {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	return s.leaving
-}
-
 // add adds a partition that this node has taken, and begins to read it. If this node is about to
 // leave, add drops p, and other nodes take it once this node is gone.
 func (s *partitions) add(p *partition) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	if s.life.ctx.Err() != nil || s.leaving {
+	if s.life.ctx.Err() != nil || s.leaving.Load() {
 		p.end()
 		return s.life.ctx.Err()
 	}

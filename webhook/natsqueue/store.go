@@ -85,7 +85,7 @@ func assemble(c *conn) *Store {
 	s.loader = &loader{conn: c, index: s.index}
 	s.answers = &answers{index: s.index, awaited: make(map[uint64]*part)}
 	s.partitions = &partitions{
-		conn: c, life: s.life, index: s.index, lease: s.lease, answers: s.answers, look: make(chan struct{}, 1),
+		conn: c, life: s.life, index: s.index, lease: s.lease, answers: s.answers, look: store.NewSignal(),
 		owned: make([]*partition, c.config.Partitions), seen: store.NewWindow(c.config.DedupMax, c.config.DedupWindow),
 	}
 	s.recorder = &recorder{conn: c, life: s.life, index: s.index}
@@ -98,7 +98,7 @@ func assemble(c *conn) *Store {
 	s.putter.puts = store.NewBatcher(putters, maxGroup, s.putter.storePuts)
 	s.node = &node{
 		conn: c, life: s.life, lease: s.lease, partitions: s.partitions, recorder: s.recorder,
-		opened: now().UnixMicro(), speak: make(chan struct{}, 1),
+		opened: now().UnixMicro(), speak: store.NewSignal(),
 	}
 	s.balancer = &balancer{conn: c, life: s.life, index: s.index, node: s.node, partitions: s.partitions, recorder: s.recorder}
 	s.asker = &asker{conn: c, life: s.life, index: s.index, partitions: s.partitions, loader: s.loader, recorder: s.recorder}
@@ -119,7 +119,7 @@ func (s *Store) start(ctx context.Context) error {
 	for subject, hear := range map[string]nats.MsgHandler{
 		s.conn.config.ask("owner"):            s.asker.asked,
 		s.conn.config.ask("put." + s.conn.id): s.answers.received,
-		s.conn.config.ask("look"):             func(*nats.Msg) { signal(s.partitions.look) },
+		s.conn.config.ask("look"):             func(*nats.Msg) { s.partitions.look.Set() },
 	} {
 		sub, err := s.conn.nc.Subscribe(subject, hear)
 		if err != nil {
@@ -184,7 +184,7 @@ func (s *Store) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(s.conn.config.Claim, callTimeout))
 	defer cancel()
-	s.partitions.leave()
+	s.partitions.leaving.Store(true)
 	err := s.recorder.write(ctx, writesOf(s.partitions.mine(), true)...)
 	if err == nil {
 		err = s.conn.purge(ctx, s.conn.config.heartbeat(s.conn.id), 0)

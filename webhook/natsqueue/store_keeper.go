@@ -58,7 +58,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.Destinat
 }
 
 // Waiting implements store.Keeper. It may leave out deliveries that are settled or put back while
-// it reads. It ends with an error if another node takes over the destination after the first part.
+// it reads. It ends with an error if another node takes over the destination after the first page.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
 	filter := store.WaitingFilter{Destination: destination, ID: after}
 	return store.Pages("", func(from string) ([]store.Delivery, string, error) {

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The kinds of messages of a partition are the last tokens of their subjects.
@@ -31,11 +33,31 @@ func (c *Config) member(id, token string) string {
 	return c.Stream + ".member." + id + "." + token
 }
 
-// settingGroup returns the token that the subjects of all settings have in common whose names begin
-// with the same text before the first "/".
+// settingGroup hashes what a setting's name has before its first "/", or the whole name if it has none.
+// The hash is a token of the setting's subject: the settings below one prefix share it, so a node can
+// read them and no others.
 func settingGroup(name string) string {
 	text, _, _ := strings.Cut(name, "/")
 	return decimal(uint64(hash(text)))
+}
+
+// deadSubject returns the subject of a dead letter: its bucket, its destination, and a part of the
+// hash of its user, each as one token.
+func (c *Config) deadSubject(d *store.Ended) string {
+	return c.Stream + ".dead." + decimal(bucketOf(d.At)) + "." + token(d.Destination) + "." + deadUser(d.User)
+}
+
+// deadFilter returns a pattern of the subjects in a bucket, or in all buckets if bucket is "*". It
+// matches the dead letters that f selects, and may match others.
+func (c *Config) deadFilter(bucket string, f store.EndedFilter) string {
+	destination, user := "*", "*"
+	if f.Destination != "" {
+		destination = token(f.Destination)
+	}
+	if f.User != "" {
+		user = deadUser(f.User)
+	}
+	return c.Stream + ".dead." + bucket + "." + destination + "." + user
 }
 
 // ask returns the subject of messages between nodes. The stream does not store them.

@@ -147,12 +147,6 @@ type packing struct {
 
 func newPacking(room int) *packing { return &packing{room: room, last: make(map[int]*part)} }
 
-// recordRoom returns how many bytes of a message one delivery may take, when it is stored again.
-func (s *conn) recordRoom() int { return int(s.nc.MaxPayload()) - headerRoom/2 }
-
-// blockRoom returns how many bytes of a message several deliveries or keys may take.
-func (s *conn) blockRoom() int { return min(blockBytes, int(s.nc.MaxPayload())-2*headerRoom) }
-
 // add adds items of one partition to a message that has room for all of them. The argument size is
 // their total size in bytes.
 func (k *packing) add(size int, items ...*item) {
