@@ -23,7 +23,7 @@ type Stats struct {
 	Off                     int64 // events left out because their integrations switch Webhooks off
 	// Resent counts the requests made twice within an attempt, because the receiver closed the kept
 	// connection without an answer, or with a 408 or 400 for an idle one, or refused the request by a
-	// frame of HTTP/2. It may have got both.
+	// frame of HTTP/2. It may have got both, except with HTTP/2.
 	Resent         int64
 	Discarded      int64 // deliveries that ChangeWaiting discarded
 	Forgotten      Forgotten

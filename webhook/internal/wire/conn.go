@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type conn struct {
 	shared *http.ClientConn // nil for a connection of this package
 	key    key              // of the Targets that it serves
 	filter *filter          // below shared; nil with HTTP/2, and with TLS through a proxy
+	http2  atomic.Bool      // an answer by HTTP/2 has come
 
 	// Client.mu guards these, and kept if net/http has the connection.
 	users        int       // requests in progress on shared

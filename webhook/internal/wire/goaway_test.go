@@ -19,6 +19,10 @@ const (
 	frameReset    = 3
 	frameSettings = 4
 	frameGoAway   = 7
+
+	// Ways to end the connection after a request has come, in place of a frame.
+	ends       = 100
+	leavesEnds = 101 // after GOAWAY, by which the request may have been processed
 )
 
 func writeFrame(w io.Writer, kind, flags byte, stream uint32, payload ...byte) {
@@ -28,7 +32,7 @@ func writeFrame(w io.Writer, kind, flags byte, stream uint32, payload ...byte) {
 }
 
 // serveFrames answers the requests of a connection by HTTP/2: the first ones with 200, and all others
-// with a frame of the type refusal, which says that they were not processed.
+// with a frame of the type refusal, which says that they were not processed, or by ending it.
 func serveFrames(c net.Conn, good int, refusal byte, requests *atomic.Int32) {
 	preface := make([]byte, 24)
 	if _, err := io.ReadFull(c, preface); err != nil {
@@ -53,6 +57,11 @@ func serveFrames(c net.Conn, good int, refusal byte, requests *atomic.Int32) {
 			writeFrame(c, frameHeaders, 5, stream, 0x88) // :status 200
 		case refusal == frameReset:
 			writeFrame(c, frameReset, 0, stream, 0, 0, 0, refusedStream)
+		case refusal == ends:
+			return
+		case refusal == leavesEnds:
+			writeFrame(c, frameGoAway, 0, 0, 0, 0, byte(stream>>8), byte(stream), 0, 0, 0, 0)
+			return
 		default:
 			writeFrame(c, frameGoAway, 0, 0, 0, 0, byte(last>>8), byte(last), 0, 0, 0, 0)
 		}
@@ -60,7 +69,7 @@ func serveFrames(c net.Conn, good int, refusal byte, requests *atomic.Int32) {
 }
 
 // A receiver that does not process a request by HTTP/2 gets it once more, on another connection, and
-// never more often.
+// never more often. It does not get it again if it may have processed it.
 func TestHTTP2RefusalsAreResentOnce(t *testing.T) {
 	cert := httptest.NewUnstartedServer(nil)
 	cert.StartTLS()
@@ -79,6 +88,8 @@ func TestHTTP2RefusalsAreResentOnce(t *testing.T) {
 		{"GOAWAY to all requests but one", func(n int) int { return 2 - n }, frameGoAway, true, 3, 2, 1},
 		{"refused streams", func(int) int { return 0 }, frameReset, true, 4, 1, 2},
 		{"refused streams after one", func(n int) int { return 2 - n }, frameReset, true, 3, 1, 1},
+		{"the end of the connection", func(int) int { return 1 }, ends, true, 2, 1, 0},
+		{"the end of the connection after GOAWAY", func(int) int { return 1 }, leavesEnds, true, 2, 1, 0},
 	} {
 		for _, netHTTP := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -90,8 +91,8 @@ func (e ProxyError) Error() string {
 }
 
 // postNetHTTP makes a request with net/http. If cn is not nil, it is a new connection with HTTP/2, which
-// net/http takes over. If a kept connection ends without an answer, or the receiver refuses the stream,
-// postNetHTTP makes the request again, once.
+// net/http takes over. If a kept connection ends without an answer, postNetHTTP makes the request again,
+// once. With HTTP/2, the receiver must have said that it has not begun to process the request.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
@@ -108,7 +109,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 			return a, nil
 		}
 		refused, ok := errors.AsType[streamError](err)
-		again := kept && ended || ok && refused.Code == refusedStream
+		again := kept && ended && !(s.http2.Load() && begun(err)) || ok && refused.Code == refusedStream
 		if ended && !got.Load() {
 			err = fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)
 		}
@@ -118,6 +119,14 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		c.resent.Add(1)
 		cn = nil
 	}
+}
+
+// begun reports whether the receiver may have begun to process a request by HTTP/2 that failed with
+// err, because the connection has ended. Many requests are in flight on such a connection, so its end is
+// no sign of one that was idle. If GOAWAY, or an earlier end, says that the request was not processed,
+// the error of net/http has no type of its own.
+func begun(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || reflect.TypeOf(err) != reflect.TypeOf(io.EOF)
 }
 
 // refusedStream is the code of a stream that the receiver has not processed (RFC 9113, section 8.7).
@@ -263,6 +272,7 @@ func (c *Client) roundTrip(ctx context.Context, h *host, t *Target, s *conn, lin
 		n.began()
 		n.Header = resp.Header.Clone()
 	}
+	s.http2.Store(resp.ProtoMajor == 2)
 	if t.key.secure && c.config.Proxy == nil {
 		h.h2.Store(resp.ProtoMajor == 2) // if it is not HTTP/2, this package makes the next request
 	}
