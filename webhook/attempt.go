@@ -14,7 +14,7 @@ import (
 func (w *worker) attempt(l *lane, d *Delivery, t *target) store.Settlement {
 	now := w.config.now()
 	w.open = w.open[:0]
-	if t == w.nothing {
+	if t == w.directory.nothing {
 		return bury(d, ReasonNoEndpoint, now)
 	}
 	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
@@ -32,7 +32,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) store.Settlement {
 		d.Expires = now.Add(t.limits.Window).UTC()
 	}
 	if len(w.open) == 1 {
-		w.results[0] = w.send(w.attempts, d, w.open[0])
+		w.results[0] = w.senders.send(w.attempts, d, w.open[0])
 	} else {
 		w.sendToAll(l, d, t)
 	}
@@ -56,8 +56,8 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ends := make(chan ending, len(w.open))
 	of := *d // the caller clears d, perhaps before the last request has ended
 	for i, e := range w.open {
-		w.workers.Go(func() {
-			ends <- ending{i, w.send(ctx, &of, e)}
+		w.requests.Go(func() {
+			ends <- ending{i, w.senders.send(ctx, &of, e)}
 		})
 	}
 	clear(w.results[:len(w.open)])
@@ -75,10 +75,10 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 			l.stragglers.Add(-1)
 			cut(errors.New("webhook: another endpoint has taken the delivery"))
 		}
-		w.workers.Go(func() {
+		w.requests.Go(func() {
 			for range left {
 				end := <-ends
-				w.requested(&of, &end.result, time.Time{})
+				w.recorder.requested(&of, &end.result, time.Time{})
 			}
 			if mayEnd {
 				l.stragglers.Add(-1)

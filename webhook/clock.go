@@ -23,13 +23,13 @@ func (c *clockWatch) look(wall time.Time) bool {
 
 // hasten makes all waiting deliveries due now. It does so again a minute later, for those that were
 // claimed at first.
-func (f *Forwarder) hasten(ctx context.Context) {
+func (r *fetcher) hasten(ctx context.Context) {
 	total := 0
 	pass := func() error {
-		for c, err := range f.config.Store.CountByDestination(ctx) {
+		for c, err := range r.config.Store.CountByDestination(ctx) {
 			n := 0
 			if err == nil {
-				n, _, err = f.config.Store.Change(ctx, WaitingFilter{Destination: c.Destination}, DueNow)
+				n, _, err = r.config.Store.Change(ctx, WaitingFilter{Destination: c.Destination}, DueNow)
 			}
 			if total += n; err != nil {
 				return err
@@ -44,7 +44,7 @@ func (f *Forwarder) hasten(ctx context.Context) {
 			wait = time.Minute
 		}
 		if passes == 1 && total > 0 {
-			f.config.Logger.Warn("webhook: the clock was set back; deliveries that would have waited until it is right again are due now", "count", total)
+			r.config.Logger.Warn("webhook: the clock was set back; deliveries that would have waited until it is right again are due now", "count", total)
 		}
 		select {
 		case <-time.After(wait):

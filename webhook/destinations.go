@@ -20,7 +20,7 @@ import (
 )
 
 // destinations finds destinations by their ids.
-type destinations struct {
+type directory struct {
 	config *Config
 	static map[string]*target // of Config.Destinations, by id; does not change after New
 	// nothing stands for each destination whose Lookup returns ErrTakesNothing. It has no endpoint.
@@ -29,7 +29,7 @@ type destinations struct {
 
 // known returns an error if Forward refuses events for a destination. It does not call
 // Config.Lookup: a worker does that before each attempt, and so finds unknown destinations.
-func (ds *destinations) known(id string) error {
+func (ds *directory) known(id string) error {
 	if id == "" || len(id) > maxID {
 		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)
 	}
@@ -41,7 +41,7 @@ func (ds *destinations) known(id string) error {
 
 // resolve returns the target for the present settings of the destination: l.target if they have not
 // changed. If the destination cannot be used, it returns an error, and the Hold of its deliveries.
-func (ds *destinations) resolve(ctx context.Context, l *lane) (*target, Hold, error) {
+func (ds *directory) resolve(ctx context.Context, l *lane) (*target, Hold, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {
 		ctx, cancel := context.WithTimeout(ctx, ds.config.Timeout)
@@ -73,7 +73,7 @@ func (ds *destinations) resolve(ctx context.Context, l *lane) (*target, Hold, er
 
 // ask calls Config.Lookup. With an error, it returns the Hold that this error stands for, which is
 // none for ErrTakesNothing.
-func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
+func (ds *directory) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
 	err = noPanic("Lookup", func() (err error) {
 		d, err = ds.config.Lookup(ctx, id)
 		return err
@@ -111,7 +111,7 @@ type target struct {
 
 // An endpoint is an Endpoint of a target.
 type endpoint struct {
-	*target
+	target *target
 	raw    string      // the URL as it was given
 	url    *url.URL    // without the fragment
 	hash   uint64      // names the URL in Delivery.Closed

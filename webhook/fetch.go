@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
@@ -16,7 +18,15 @@ const overdueTimeouts = 3
 
 // A fetcher claims deliveries in the store for the scheduler.
 type fetcher struct {
-	*Forwarder
+	config   *Config
+	pauses   *pauses
+	schedule *schedule.Scheduler
+	settler  *settler
+	workers  *sync.WaitGroup // counts the goroutines of hasten, too
+	news     store.Signal    // set if there may be deliveries to fetch
+	moved    atomic.Int64    // when the fetcher last made progress, in nanoseconds since 1970
+
+	// Only the goroutine of run uses these fields.
 	started bool // the pauses and all heads of the store were read
 	changed bool // Store.Heads may report changes
 	clock   clockWatch
@@ -67,7 +77,7 @@ func (r *fetcher) run(ctx context.Context) error {
 		r.changed = has(r.config.Store.Changed()) || r.changed
 		if has(poll.C) || polled {
 			r.changed = true
-			_ = r.learnPauses(ctx) // after an error the pauses stay as they are
+			_ = r.pauses.learn(ctx) // after an error the pauses stay as they are
 			if r.clock.look(r.config.now()) {
 				r.workers.Go(func() { r.hasten(ctx) })
 			}
@@ -110,7 +120,7 @@ func (r *fetcher) returnOverdue() {
 func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	if !r.started {
 		// The scheduler must know the pauses before anything is attempted.
-		if err := r.learnPauses(ctx); err != nil {
+		if err := r.pauses.learn(ctx); err != nil {
 			return 0, err
 		}
 		r.schedule.Open()

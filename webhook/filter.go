@@ -119,9 +119,9 @@ func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byt
 }
 
 // logUntransformed logs that d is not stored because Transform failed.
-func (l *ledger) logUntransformed(d *Delivery, err error) {
-	if log, unlogged := l.accounts.of(d.Destination).untransformed.failed(); log {
-		l.config.Logger.Warn("webhook: Transform failed; this destination does not get the event",
+func (r *recorder) logUntransformed(d *Delivery, err error) {
+	if log, unlogged := r.accounts.of(d.Destination).untransformed.failed(); log {
+		r.config.Logger.Warn("webhook: Transform failed; this destination does not get the event",
 			"destination", d.Destination, "source", d.Source, "id", d.MessageID, "error", clean(err.Error(), nil), "unlogged", unlogged)
 	}
 }

@@ -20,39 +20,35 @@ import (
 //
 //	put ──▶ store ──▶ fetcher ──▶ scheduler ──▶ workers ──▶ settler ──▶ store
 type Forwarder struct {
-	config Config
-	destinations
-	ledger
-	lists
-	client   *wire.Client
-	schedule *schedule.Scheduler
-	settler  *settler
-	readings atomic.Uint64  // counts the calls of learnPauses
-	senders  sync.Pool      // of *sender
-	workers  sync.WaitGroup // the workers, and the requests that outlast their attempt
-	news     store.Signal   // set if the fetcher should look for deliveries
+	config    Config
+	directory directory
+	recorder  recorder
+	pauses    *pauses
+	schedule  *schedule.Scheduler
+	fetcher   *fetcher
+	settler   *settler
+	client    *wire.Client
+	workers   sync.WaitGroup // the workers, and the requests that outlast their attempt
 
 	open          context.Context    // done after Shutdown: nothing more is accepted
 	close         context.CancelFunc // ends open
 	attempts      context.Context    // parent of every request
 	abortAttempts context.CancelCauseFunc
 	running       atomic.Bool   // Run was called
-	moved         atomic.Int64  // when the fetcher last made progress, in nanoseconds since 1970
 	ended         chan struct{} // closed at the end of Run
 }
 
 // New returns a Forwarder, which delivers nothing until Run is called, or *ConfigErrors.
 func New(c Config) (*Forwarder, error) {
 	c, wrong := c.withDefaults()
-	f := &Forwarder{config: c, news: store.NewSignal(), ended: make(chan struct{})}
+	f := &Forwarder{config: c, ended: make(chan struct{})}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
-	f.destinations = destinations{
+	f.directory = directory{
 		config: &f.config, static: make(map[string]*target),
 		nothing: &target{limits: schedule.Limits{Slots: c.MaxConcurrent, Window: c.Window}},
 	}
-	f.ledger.config = &f.config
-	f.lists = lists{ledger: &f.ledger, open: f.open, put: f.put}
+	f.recorder.config = &f.config
 	// Redirects are not followed, so without Lookup all requests go to hosts that the operator wrote.
 	g := &guard{allow: c.AllowAddresses, operator: c.Lookup == nil || c.TrustLookup}
 	f.client = newClient(&f.config, g, f.attempts)
@@ -61,26 +57,32 @@ func New(c Config) (*Forwarder, error) {
 		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
 		t, faults := makeTarget(&d, &f.config, nil)
 		wrong = append(wrong, faults.Under(field)...)
-		wrong.Refuse(f.static[d.ID] != nil, field+".ID", "%q is given twice", d.ID)
-		f.static[d.ID] = t
+		wrong.Refuse(f.directory.static[d.ID] != nil, field+".ID", "%q is given twice", d.ID)
+		f.directory.static[d.ID] = t
 	}
 	if wrong != nil {
 		wrong.Sort(c)
 		return nil, configError(wrong)
 	}
-	f.senders.New = func() any { return &sender{client: f.client} }
+	worker := worker{
+		config: &f.config, directory: &f.directory, recorder: &f.recorder,
+		senders: newSenders(f.client), attempts: f.attempts, requests: &f.workers,
+	}
+	news := store.NewSignal()
 	f.schedule = schedule.New(schedule.Config{
 		Slots:   c.MaxInFlight,
 		Bytes:   c.MaxBytesInFlight,
 		Window:  c.Window,
 		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
-		Start:   func() { f.workers.Go((&worker{Forwarder: f}).run) },
-		Wake:    f.news.Set,
+		Start:   func() { w := worker; f.workers.Go(w.run) },
+		Wake:    news.Set,
 		Now:     c.Store.Now,
 		Jitter:  jitter,
 	})
-	f.lists.recheck = f.schedule.Recheck
-	f.settler = &settler{Forwarder: f, news: store.NewSignal()}
+	f.settler = &settler{config: &f.config, recorder: &f.recorder, schedule: f.schedule, wake: news, news: store.NewSignal()}
+	f.pauses = &pauses{config: &f.config, schedule: f.schedule, settler: f.settler}
+	f.fetcher = &fetcher{config: &f.config, pauses: f.pauses, schedule: f.schedule, settler: f.settler, workers: &f.workers, news: news}
+	worker.schedule, worker.settler, worker.pauses = f.schedule, f.settler, f.pauses
 	return f, nil
 }
 
@@ -93,8 +95,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		return errors.New("webhook: Run was called before")
 	}
 	defer close(f.ended)
-	defer f.moved.Store(math.MaxInt64) // see present
-	if f.open.Err() != nil {           // after Shutdown
+	defer f.fetcher.moved.Store(math.MaxInt64) // see present
+	if f.open.Err() != nil {                   // after Shutdown
 		return nil
 	}
 	defer f.client.Close()
@@ -109,13 +111,14 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	defer stopFetching()
 	defer context.AfterFunc(f.open, stopFetching)()
 	var sweeping sync.WaitGroup
-	sweeping.Go(func() { f.sweepHourly(fetching) })
+	sweeper := &sweeper{config: &f.config, recorder: &f.recorder}
+	sweeping.Go(func() { sweeper.run(fetching) })
 	shared, isShared := f.config.Store.(store.Shared)
 	if isShared {
-		f.moved.Store(time.Now().UnixNano())
-		shared.Present(f.present)
+		f.fetcher.moved.Store(time.Now().UnixNano())
+		shared.Present(f.fetcher.present)
 	}
-	err := (&fetcher{Forwarder: f}).run(fetching)
+	err := f.fetcher.run(fetching)
 	stopFetching()
 	sweeping.Wait()
 
@@ -160,12 +163,12 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 // present is for Shared.Present. The node is not alive, and other nodes take over its claims, if
 // the fetcher has made no progress for three times Config.Timeout, beyond the times that it waits.
 // After Run has ended it counts as alive, because it has no claims left.
-func (f *Forwarder) present() (note []byte, alive bool) {
-	if f.config.Note != nil {
-		note = f.config.Note()
+func (r *fetcher) present() (note []byte, alive bool) {
+	if r.config.Note != nil {
+		note = r.config.Note()
 	}
-	still := time.Since(time.Unix(0, f.moved.Load()))
-	return note, still < overdueTimeouts*f.config.Timeout+f.config.Poll+longestPause
+	still := time.Since(time.Unix(0, r.moved.Load()))
+	return note, still < overdueTimeouts*r.config.Timeout+r.config.Poll+longestPause
 }
 
 // now is the time by the clock of the store.

@@ -13,33 +13,25 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// lists has the methods of a Forwarder that list stored deliveries, and change them there.
-type lists struct {
-	*ledger
-	open    context.Context                                       // done after Shutdown
-	put     func(context.Context, *batch) (stored int, err error) // of the Forwarder
-	recheck func(destination string)                              // of the scheduler
-}
-
 // Dead yields the dead letters of filter; see Keeper.Dead. The loop may replay and discard them.
-func (l *lists) Dead(ctx context.Context, filter EndedFilter) iter.Seq2[Ended, error] {
-	return l.config.Store.Dead(ctx, filter, "")
+func (f *Forwarder) Dead(ctx context.Context, filter EndedFilter) iter.Seq2[Ended, error] {
+	return f.config.Store.Dead(ctx, filter, "")
 }
 
 // DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
-func (l *lists) DeadLetter(ctx context.Context, key string) (Ended, error) {
-	return l.config.Store.DeadLetter(ctx, key)
+func (f *Forwarder) DeadLetter(ctx context.Context, key string) (Ended, error) {
+	return f.config.Store.DeadLetter(ctx, key)
 }
 
 // CountDead returns how many dead letters filter selects. Unless the filter is zero, it reads every
 // dead letter between From and To. With an error, it returns the number so far.
-func (l *lists) CountDead(ctx context.Context, filter EndedFilter) (int, error) {
+func (f *Forwarder) CountDead(ctx context.Context, filter EndedFilter) (int, error) {
 	if filter == (EndedFilter{}) {
-		counts, err := l.config.Store.Count(ctx)
+		counts, err := f.config.Store.Count(ctx)
 		return counts.Dead, err
 	}
 	n := 0
-	for _, err := range l.Dead(ctx, filter) {
+	for _, err := range f.Dead(ctx, filter) {
 		if err != nil {
 			return n, err
 		}
@@ -54,34 +46,34 @@ func (l *lists) CountDead(ctx context.Context, filter EndedFilter) (int, error) 
 //
 // What Replay, ReplayAll, Resend and ChangeWaiting make due does not wait while its destination is
 // probed: a delivery of the destination is attempted at once, and the rest goes on as usual.
-func (l *lists) Replay(ctx context.Context, keys ...string) (int, error) {
+func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	asked := make(map[string]bool)
 	for _, key := range keys {
-		if d, err := l.DeadLetter(ctx, key); err == nil {
+		if d, err := f.DeadLetter(ctx, key); err == nil {
 			asked[d.Destination] = true
 		}
 	}
-	n, err := l.revive(ctx, keys...)
+	n, err := f.revive(ctx, keys...)
 	for destination := range asked {
-		l.recheck(destination)
+		f.schedule.Recheck(destination)
 	}
 	return n, err
 }
 
-func (l *lists) revive(ctx context.Context, keys ...string) (int, error) {
-	if l.open.Err() != nil {
+func (f *Forwarder) revive(ctx context.Context, keys ...string) (int, error) {
+	if f.open.Err() != nil {
 		return 0, ErrClosed
 	}
-	return l.config.Store.Revive(ctx, keys...)
+	return f.config.Store.Revive(ctx, keys...)
 }
 
 // recheckEach returns a function that calls recheck for each destination that it gets, once.
-func (l *lists) recheckEach() func(destination string) {
+func (f *Forwarder) recheckEach() func(destination string) {
 	asked := make(map[string]bool)
 	return func(destination string) {
 		if !asked[destination] {
 			asked[destination] = true
-			l.recheck(destination)
+			f.schedule.Recheck(destination)
 		}
 	}
 }
@@ -91,27 +83,27 @@ func (l *lists) recheckEach() func(destination string) {
 // replayed so far. It ends with an error, which it yields with that number. A further call
 // continues with the rest. ReplayAll leaves out dead letters that died after the loop began:
 // otherwise a replay to an endpoint that refuses everything would never end.
-func (l *lists) ReplayAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
-	return l.allDead(ctx, filter, l.revive, l.recheckEach())
+func (f *Forwarder) ReplayAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
+	return f.allDead(ctx, filter, f.revive, f.recheckEach())
 }
 
 // Discard removes the dead letters with these keys, and returns how many there were.
-func (l *lists) Discard(ctx context.Context, keys ...string) (int, error) {
-	return l.config.Store.Discard(ctx, keys...)
+func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
+	return f.config.Store.Discard(ctx, keys...)
 }
 
 // DiscardAll is Discard for the dead letters that filter selects, in the way of ReplayAll.
-func (l *lists) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
-	return l.allDead(ctx, filter, l.Discard, func(string) {})
+func (f *Forwarder) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
+	return f.allDead(ctx, filter, f.Discard, func(string) {})
 }
 
 // allDead calls do with the keys of the dead letters of filter that died before the loop began, and
 // then done with the destination of each.
-func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error), done func(destination string)) iter.Seq2[int, error] {
+func (f *Forwarder) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error), done func(destination string)) iter.Seq2[int, error] {
 	type dead struct{ key, destination string }
 	all := func(yield func(dead, error) bool) {
-		filter := endedBy(filter, l.config.now())
-		for d, err := range l.Dead(ctx, filter) {
+		filter := endedBy(filter, f.config.now())
+		for d, err := range f.Dead(ctx, filter) {
 			if !yield(dead{d.Key, d.Destination}, err) {
 				return
 			}
@@ -165,39 +157,45 @@ type Forgotten struct {
 	Size int64 // the oldest, while all together were larger than Config.DeadMaxBytes
 }
 
-// sweepHourly calls sweep each hour, but first after a minute, because a sweep would slow down the
+// A sweeper discards the dead letters that exceed the bounds of the Config.
+type sweeper struct {
+	config   *Config
+	recorder *recorder
+}
+
+// run calls sweep each hour, but first after a minute, because a sweep would slow down the
 // start. The forwarder enforces the bounds, so that they are the same for every store. Several
 // forwarders on one store may do so.
-func (l *lists) sweepHourly(ctx context.Context) {
+func (s *sweeper) run(ctx context.Context) {
 	for wait := time.Minute; ; wait = time.Hour {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
-		if err := l.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-			l.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+			s.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
 		}
 	}
 }
 
 // sweep discards the dead letters that exceed the bounds, and counts and logs them. It reads none
 // if the counts of the store show that no bound is exceeded.
-func (l *lists) sweep(ctx context.Context) error {
-	counts, err := l.config.Store.Count(ctx)
+func (s *sweeper) sweep(ctx context.Context) error {
+	counts, err := s.config.Store.Count(ctx)
 	if err != nil || counts.Dead == 0 {
 		return err
 	}
 	var oldest time.Time // dead letters that died before it are too old
-	if l.config.DeadMaxAge != Unlimited {
-		oldest = l.config.now().Add(-l.config.DeadMaxAge)
+	if s.config.DeadMaxAge != Unlimited {
+		oldest = s.config.now().Add(-s.config.DeadMaxAge)
 	}
 	excess := int64(0) // bytes
-	if l.config.DeadMaxBytes != Unlimited {
-		excess = counts.DeadBytes - l.config.DeadMaxBytes
+	if s.config.DeadMaxBytes != Unlimited {
+		excess = counts.DeadBytes - s.config.DeadMaxBytes
 		if counts.DeadBytes < 0 { // the store does not know the total
-			excess = -l.config.DeadMaxBytes
-			for d, err := range l.Dead(ctx, EndedFilter{}) {
+			excess = -s.config.DeadMaxBytes
+			for d, err := range s.config.Store.Dead(ctx, EndedFilter{}, "") {
 				if err != nil {
 					return err
 				}
@@ -210,7 +208,7 @@ func (l *lists) sweep(ctx context.Context) error {
 	}
 	aged := 0 // dead letters that are too old: the first ones
 	keys := func(yield func(string, error) bool) {
-		for d, err := range l.Dead(ctx, EndedFilter{}) {
+		for d, err := range s.config.Store.Dead(ctx, EndedFilter{}, "") {
 			switch {
 			case err != nil:
 			case d.At.Before(oldest):
@@ -225,24 +223,24 @@ func (l *lists) sweep(ctx context.Context) error {
 		}
 	}
 	total := 0
-	for total, err = range inChunks(keys, chunk, func(keys []string) (int, error) { return l.Discard(ctx, keys...) }) {
+	for total, err = range inChunks(keys, chunk, func(keys []string) (int, error) { return s.config.Store.Discard(ctx, keys...) }) {
 	}
 	aged = min(aged, total)
-	l.count(func(s *Stats) {
-		s.Forgotten.Age += int64(aged)
-		s.Forgotten.Size += int64(total - aged)
+	s.recorder.count(func(n *Stats) {
+		n.Forgotten.Age += int64(aged)
+		n.Forgotten.Size += int64(total - aged)
 	})
 	for bound, n := range map[string]int{"age": aged, "size": total - aged} {
 		if n > 0 {
-			l.config.Logger.Warn("webhook: discarded dead letters that exceeded DeadMaxAge or DeadMaxBytes", "bound", bound, "count", n)
+			s.config.Logger.Warn("webhook: discarded dead letters that exceeded DeadMaxAge or DeadMaxBytes", "bound", bound, "count", n)
 		}
 	}
 	return err
 }
 
 // Delivered is History.Delivered of the store, or ErrUnsupported if the store has no History.
-func (l *lists) Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error] {
-	h, ok := l.config.Store.(store.History)
+func (f *Forwarder) Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error] {
+	h, ok := f.config.Store.(store.History)
 	if !ok {
 		return func(yield func(Ended, error) bool) { yield(Ended{}, ErrUnsupported) }
 	}
@@ -256,14 +254,14 @@ const resendChunk = 4 << 20 / maxTransformed // deliveries of one commit: 4 MB o
 // that deduplicates by webhook-id takes it. Resend leaves out deliveries that were delivered after
 // the loop began, and copies that an earlier Resend has made. The error is ErrUnsupported if the
 // store has no History, ErrClosed after Shutdown, or another error of Forward.
-func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
+func (f *Forwarder) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	again := func(yield func(store.Put, error) bool) {
-		filter := endedBy(filter, l.config.now())
-		for d, err := range l.Delivered(ctx, filter, "") {
+		filter := endedBy(filter, f.config.now())
+		for d, err := range f.Delivered(ctx, filter, "") {
 			if err == nil && d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
 				continue // d is a copy that an earlier Resend has made
 			}
-			now := l.config.now().UTC()
+			now := f.config.now().UTC()
 			sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(d.ID), uint64(now.UnixNano())))
 			if !yield(store.Put{NoDedup: true, Delivery: Delivery{
 				Destination: d.Destination, ID: base64.RawURLEncoding.EncodeToString(sum[:18]), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
@@ -274,13 +272,13 @@ func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, e
 		}
 	}
 	var b batch
-	done := l.recheckEach()
+	done := f.recheckEach()
 	return inChunks(again, resendChunk, func(ps []store.Put) (int, error) {
-		if l.open.Err() != nil {
+		if f.open.Err() != nil {
 			return 0, ErrClosed
 		}
 		b.puts = ps
-		n, err := l.put(ctx, &b)
+		n, err := f.put(ctx, &b)
 		for i := range ps {
 			done(ps[i].Destination)
 		}
@@ -289,9 +287,9 @@ func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, e
 }
 
 // Waiting yields the deliveries that filter selects, as Keeper.Waiting does.
-func (l *lists) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
+func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
-		for d, err := range l.config.Store.Waiting(ctx, filter.Destination, after) {
+		for d, err := range f.config.Store.Waiting(ctx, filter.Destination, after) {
 			if (err != nil || filter.Match(&d)) && !yield(d, err) {
 				return
 			}
@@ -302,12 +300,12 @@ func (l *lists) Waiting(ctx context.Context, filter WaitingFilter, after string)
 // ChangeWaiting makes the deliveries that filter selects due now, or discards them. It returns how
 // many it has changed, and how many it has skipped because they are being attempted: call it again
 // later. DueNow does not end a pause.
-func (l *lists) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
-	n, claimed, err = l.config.Store.Change(ctx, filter, to)
+func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
+	n, claimed, err = f.config.Store.Change(ctx, filter, to)
 	if to == DueNow {
-		l.recheck(filter.Destination)
+		f.schedule.Recheck(filter.Destination)
 	} else {
-		l.count(func(s *Stats) { s.Discarded += int64(n) })
+		f.recorder.count(func(s *Stats) { s.Discarded += int64(n) })
 	}
 	return n, claimed, err
 }
@@ -318,12 +316,12 @@ func (l *lists) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Chan
 //
 // EraseUser does not tell the destinations; see package audience. Deliveries of other users that
 // name this user stay, and so do the members of audiences.
-func (l *lists) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
-	e, err := event.Delete(userID, l.config.now()) // replaces a long id by its digest
+func (f *Forwarder) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
+	e, err := event.Delete(userID, f.config.now()) // replaces a long id by its digest
 	if err != nil {
 		return 0, 0, err
 	}
-	return l.config.Store.Erase(ctx, e.User)
+	return f.config.Store.Erase(ctx, e.User)
 }
 
 // endedBy returns a filter for the deliveries of f that ended before now.

@@ -52,28 +52,28 @@ type Attempted struct {
 }
 
 // requested counts a request that has ended, and tells the observer. due is as in Attempted.
-func (l *ledger) requested(d *Delivery, r *result, due time.Time) {
-	if r.outcome != OutcomeCutOff {
-		l.countFor(d.Destination, func(a *account) {
+func (r *recorder) requested(d *Delivery, res *result, due time.Time) {
+	if res.outcome != OutcomeCutOff {
+		r.countFor(d.Destination, func(a *account) {
 			a.counts.Latency.Requests++
-			a.latency.add(r.attempt.Took)
+			a.latency.add(res.attempt.Took)
 		})
 	}
-	l.tell(func(o Observer) { o.Attempted(Attempted{*d, r.attempt, r.outcome, due}) })
+	r.tell(func(o Observer) { o.Attempted(Attempted{*d, res.attempt, res.outcome, due}) })
 }
 
 // tell calls call with the observer, if there is one, and recovers a panic in it.
-func (l *ledger) tell(call func(Observer)) {
-	if l.config.Observer == nil {
+func (r *recorder) tell(call func(Observer)) {
+	if r.config.Observer == nil {
 		return
 	}
-	err := noPanic("Observer", func() error { call(l.config.Observer); return nil })
+	err := noPanic("Observer", func() error { call(r.config.Observer); return nil })
 	if err == nil {
 		return
 	}
 	var panics int64
-	l.count(func(s *Stats) { s.ObserverPanics++; panics = s.ObserverPanics })
+	r.count(func(s *Stats) { s.ObserverPanics++; panics = s.ObserverPanics })
 	if panics == 1 {
-		l.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
+		r.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
 	}
 }

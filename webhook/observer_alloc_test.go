@@ -18,21 +18,20 @@ func (nullObserver) Ended(Ended)         {}
 
 // Counting a request and calling the Observer allocates nothing, with and without an Observer.
 func TestObservingAllocatesNothing(t *testing.T) {
-	f := &Forwarder{schedule: schedule.New(schedule.Config{})}
-	f.ledger.config, f.settler = &f.config, &settler{Forwarder: f}
+	r := &recorder{config: &Config{}}
+	s := &settler{recorder: r, schedule: schedule.New(schedule.Config{}), wake: store.NewSignal()}
 	d := &Delivery{Destination: "crm", ID: "m1", Type: "track"}
-	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
+	res := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
 	ss := []store.Settlement{{Verdict: store.Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
-	f.news = store.NewSignal()
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
-			f.requested(d, r, time.Time{})
-			f.settler.stored(ss)
+			r.requested(d, res, time.Time{})
+			s.stored(ss)
 		}); n != 0 {
 			t.Errorf("%s: got %v allocations, want 0", name, n)
 		}
 	}
 	run("without an Observer")
-	f.config.Observer = nullObserver{}
+	r.config.Observer = nullObserver{}
 	run("with an Observer")
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
@@ -25,20 +26,20 @@ import (
 // latest, and survives restarts. After an error of the store the destination may be paused or not.
 // The error is ErrUnknownDestination for a destination that Forward would refuse.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
-	if err := f.known(destination); err != nil {
+	if err := f.directory.known(destination); err != nil {
 		return err
 	}
-	_, err := f.setPause(ctx, Disabled{Destination: destination, Since: f.config.now().UTC()})
+	_, err := f.pauses.set(ctx, Disabled{Destination: destination, Since: f.config.now().UTC()})
 	return err
 }
 
 // Resume ends the pause of a destination, if there is one, whichever node began it. It also enables
 // a destination that the forwarder has disabled; see Config.DisableAfter.
 func (f *Forwarder) Resume(ctx context.Context, destination string) error {
-	if err := f.known(destination); err != nil {
+	if err := f.directory.known(destination); err != nil {
 		return err
 	}
-	s, p, err := f.pauseOf(ctx, destination)
+	s, p, err := f.pauses.find(ctx, destination)
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 			return err
 		}
 	}
-	if err := f.learnPauses(ctx); err != nil {
+	if err := f.pauses.learn(ctx); err != nil {
 		return err
 	}
 	f.schedule.Recheck(destination)
@@ -80,12 +81,20 @@ type pause struct {
 	Resumed time.Time `json:"resumed,omitzero"`
 }
 
+// pauses reads and changes the pauses in the store, and tells the scheduler of them.
+type pauses struct {
+	config   *Config
+	schedule *schedule.Scheduler
+	settler  *settler
+	readings atomic.Uint64 // counts the calls of learn
+}
+
 const resumedFor = 7 * 24 * time.Hour
 
-// pauseOf returns the setting of a destination's pause, with the Version zero if there is none.
-func (f *Forwarder) pauseOf(ctx context.Context, destination string) (store.Setting, pause, error) {
+// find returns the setting of a destination's pause, with the Version zero if there is none.
+func (ps *pauses) find(ctx context.Context, destination string) (store.Setting, pause, error) {
 	name := pausePrefix + destination
-	for s, err := range f.config.Store.Settings(ctx, name) {
+	for s, err := range ps.config.Store.Settings(ctx, name) {
 		if err != nil {
 			return s, pause{}, err
 		}
@@ -97,27 +106,27 @@ func (f *Forwarder) pauseOf(ctx context.Context, destination string) (store.Sett
 	return store.Setting{Name: name}, pause{}, nil
 }
 
-// setPause pauses a destination in the store, unless it is paused already, and calls learnPauses.
-// stored reports whether this call has stored the pause, even if learnPauses fails.
-func (f *Forwarder) setPause(ctx context.Context, d Disabled) (stored bool, err error) {
-	s, p, err := f.pauseOf(ctx, d.Destination)
+// set pauses a destination in the store, unless it is paused already, and calls learn.
+// stored reports whether this call has stored the pause, even if learn fails.
+func (ps *pauses) set(ctx context.Context, d Disabled) (stored bool, err error) {
+	s, p, err := ps.find(ctx, d.Destination)
 	if err == nil && (s.Version == 0 || !p.Resumed.IsZero()) {
 		if s.Value, err = json.Marshal(pause{Disabled: d}); err == nil {
-			_, err = f.config.Store.Set(ctx, s)
+			_, err = ps.config.Store.Set(ctx, s)
 		}
 		stored = err == nil
 	}
 	if err == nil || errors.Is(err, store.ErrConflict) { // on a conflict, another call has paused it
-		err = f.learnPauses(ctx)
+		err = ps.learn(ctx)
 	}
 	return stored, err
 }
 
-// learnPauses passes the pauses in the store to the scheduler, which keeps its own after an error.
-func (f *Forwarder) learnPauses(ctx context.Context) error {
-	reading := f.readings.Add(1)
+// learn passes the pauses in the store to the scheduler, which keeps its own after an error.
+func (ps *pauses) learn(ctx context.Context) error {
+	reading := ps.readings.Add(1)
 	paused := make(map[string]schedule.Pause)
-	for s, err := range f.config.Store.Settings(ctx, pausePrefix) {
+	for s, err := range ps.config.Store.Settings(ctx, pausePrefix) {
 		if err != nil {
 			return err
 		}
@@ -126,8 +135,8 @@ func (f *Forwarder) learnPauses(ctx context.Context) error {
 			return err
 		}
 		if !p.Resumed.IsZero() {
-			if f.config.now().Sub(p.Resumed) > resumedFor {
-				_, _ = f.config.Store.Set(ctx, store.Setting{Name: s.Name, Version: s.Version}) // or another node removes it
+			if ps.config.now().Sub(p.Resumed) > resumedFor {
+				_, _ = ps.config.Store.Set(ctx, store.Setting{Name: s.Name, Version: s.Version}) // or another node removes it
 				continue
 			}
 			paused[p.Destination] = schedule.Pause{Since: p.Since, Resumed: p.Resumed}
@@ -138,10 +147,10 @@ func (f *Forwarder) learnPauses(ctx context.Context) error {
 			hold = HoldDisabled
 		}
 		paused[p.Destination] = schedule.Pause{
-			Since: p.Since, Why: string(hold), Reason: string(p.Reason), Bury: hold == HoldDisabled && f.config.BuryDisabled,
+			Since: p.Since, Why: string(hold), Reason: string(p.Reason), Bury: hold == HoldDisabled && ps.config.BuryDisabled,
 		}
 	}
-	f.settler.returnAll(f.schedule.SetPaused(paused, reading))
+	ps.settler.returnAll(ps.schedule.SetPaused(paused, reading))
 	return nil
 }
 
@@ -214,7 +223,7 @@ func (f *Forwarder) enabled(was Disabled) {
 	f.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
 		"destination", was.Destination, "reason", string(was.Reason))
 	if o, ok := f.config.Observer.(DisableObserver); ok {
-		f.tell(func(Observer) { o.Enabled(was) })
+		f.recorder.tell(func(Observer) { o.Enabled(was) })
 	}
 }
 
@@ -225,7 +234,7 @@ func (w *worker) disableIfDue(l *lane, results []result, s *store.Settlement) {
 	now := w.config.now().UTC()
 	d := Disabled{Destination: l.ID, Since: now, FailingSince: now, Reason: lastReason(&s.Delivery), Status: results[len(results)-1].attempt.Status}
 	if w.config.DisableAfter > 0 {
-		d.FailingSince = w.accounts.of(l.ID).failingSince(now)
+		d.FailingSince = w.recorder.accounts.of(l.ID).failingSince(now)
 	}
 	gone := w.config.DisableGone && s.Verdict == store.Bury
 	for i := range results {
@@ -236,11 +245,11 @@ func (w *worker) disableIfDue(l *lane, results []result, s *store.Settlement) {
 	}
 	ctx, cancel := context.WithTimeout(w.attempts, w.config.Timeout)
 	defer cancel()
-	stored, err := w.setPause(ctx, d)
+	stored, err := w.pauses.set(ctx, d)
 	if err != nil {
 		w.config.Logger.Error("webhook: could not disable a destination that fails; its attempts go on", "destination", l.ID, "error", err)
 	} else {
-		w.countFor(l.ID, func(a *account) { a.failing = time.Time{} })
+		w.recorder.countFor(l.ID, func(a *account) { a.failing = time.Time{} })
 	}
 	if !stored { // the destination was paused, or another node has disabled it
 		return
@@ -253,6 +262,6 @@ func (w *worker) disableIfDue(l *lane, results []result, s *store.Settlement) {
 	}
 	w.config.Logger.Warn(text, "destination", l.ID, "reason", string(d.Reason), "status", d.Status, "since", d.FailingSince)
 	if o, ok := w.config.Observer.(DisableObserver); ok {
-		w.tell(func(Observer) { o.Disabled(d) })
+		w.recorder.tell(func(Observer) { o.Disabled(d) })
 	}
 }

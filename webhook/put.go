@@ -102,7 +102,7 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 	err := f.forward(ctx, destinations, events, true, f.config.Timeout, func(ctx context.Context, b *batch) (int, error) {
 		stored, err := outbox.PutTx(ctx, tx, b.puts)
 		if err == nil {
-			f.count(func(s *Stats) {
+			f.recorder.count(func(s *Stats) {
 				s.InTransaction += int64(stored)
 				s.Duplicates += int64(len(b.puts) - stored)
 			})
@@ -128,9 +128,9 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // A route is one destination of a call. It counts the events that the destination does not get.
 type route struct {
 	id              string
-	*Destination         // nil: the destination takes every event as it is
-	takesNothing    bool // Lookup has returned ErrTakesNothing
-	filtered        int  // events that the filter, the Transform or takesNothing has left out
+	settings        *Destination // nil: the destination takes every event as it is
+	takesNothing    bool         // Lookup has returned ErrTakesNothing
+	filtered        int          // events that the filter, the Transform or takesNothing has left out
 	transformErrors int
 }
 
@@ -158,7 +158,7 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 		defer cancel()
 	}
 	for _, id := range destinations {
-		r, err := f.route(looking, id, filter)
+		r, err := f.directory.route(looking, id, filter)
 		if err != nil {
 			return err
 		}
@@ -180,11 +180,11 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 	if err != nil {
 		return err
 	}
-	f.count(func(s *Stats) { s.Off += int64(off) })
+	f.recorder.count(func(s *Stats) { s.Off += int64(off) })
 	for i := range routes {
 		r := &routes[i]
 		if r.filtered+r.transformErrors > 0 {
-			f.countFor(r.id, func(a *account) {
+			f.recorder.countFor(r.id, func(a *account) {
 				a.counts.Filtered += int64(r.filtered)
 				a.counts.TransformErrors += int64(r.transformErrors)
 			})
@@ -194,22 +194,22 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 }
 
 // route returns the route to a destination, or an error if Forward refuses events for it.
-func (ds *destinations) route(ctx context.Context, id string, filter bool) (route, error) {
+func (ds *directory) route(ctx context.Context, id string, filter bool) (route, error) {
 	r := route{id: id}
 	if err := ds.known(id); err != nil {
 		return r, err
 	}
 	if t := ds.static[id]; t != nil {
-		r.Destination = t.source
+		r.settings = t.source
 	} else if ds.config.LookupFilters {
 		d, hold, err := ds.ask(ctx, id)
 		if hold == HoldLookup {
 			return r, err
 		}
-		r.Destination, r.takesNothing = d, errors.Is(err, ErrTakesNothing)
+		r.settings, r.takesNothing = d, errors.Is(err, ErrTakesNothing)
 	}
-	if r.Destination != nil && (!filter || !r.filters()) {
-		r.Destination = nil
+	if r.settings != nil && (!filter || !r.settings.filters()) {
+		r.settings = nil
 	}
 	return r, nil
 }
@@ -236,15 +236,15 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 				Destination: r.id, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
 				Key: e.Key, Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
 			}}
-			if r.Destination != nil {
+			if r.settings != nil {
 				var left bool
-				p.Body, left, err = r.transform(ctx, e)
+				p.Body, left, err = r.settings.transform(ctx, e)
 				switch {
 				case ctx.Err() != nil:
 					return off, ctx.Err()
 				case err != nil:
 					r.transformErrors++
-					f.logUntransformed(&p.Delivery, err)
+					f.recorder.logUntransformed(&p.Delivery, err)
 					continue
 				case left:
 					r.filtered++
@@ -293,11 +293,11 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	f.count(func(s *Stats) {
+	f.recorder.count(func(s *Stats) {
 		s.Accepted += int64(stored)
 		s.Duplicates += int64(len(ps) - stored)
 	})
-	f.tell(func(o Observer) { o.Accepted(Accepted{ps, b.results, stored}) })
+	f.recorder.tell(func(o Observer) { o.Accepted(Accepted{ps, b.results, stored}) })
 	return stored, nil
 }
 

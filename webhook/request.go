@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -60,10 +61,17 @@ type sender struct {
 	authorized map[string]string // the headers that Authorize has returned
 }
 
+// senders is a pool of *sender.
+type senders struct{ pool sync.Pool }
+
+func newSenders(client *wire.Client) *senders {
+	return &senders{pool: sync.Pool{New: func() any { return &sender{client: client} }}}
+}
+
 // send posts d to e. The request ends with ctx and with the timeout of e.
-func (f *Forwarder) send(ctx context.Context, d *Delivery, e *endpoint) result {
-	s := f.senders.Get().(*sender)
-	defer f.senders.Put(s)
+func (ss *senders) send(ctx context.Context, d *Delivery, e *endpoint) result {
+	s := ss.pool.Get().(*sender)
+	defer ss.pool.Put(s)
 	return s.send(ctx, d, e)
 }
 
@@ -80,19 +88,19 @@ func (s *sender) send(ctx context.Context, d *Delivery, e *endpoint) result {
 // roundTrip makes the request and reads the answer to its end.
 func (s *sender) roundTrip(ctx context.Context, now time.Time, d *Delivery, e *endpoint) result {
 	s.lines, s.secrets, s.authorized = s.lines[:0], e.secrets, nil
-	deadline := now.Add(e.timeout)
-	if e.source.Authorize != nil {
+	deadline := now.Add(e.target.timeout)
+	if e.target.source.Authorize != nil {
 		if err := s.authorize(ctx, deadline, e); err != nil {
 			return s.failed(ctx, OutcomeRetryable, ReasonAuthorize, err)
 		}
 	}
-	if e.signer != nil {
+	if e.target.signer != nil {
 		s.lines = append(s.lines, signature.Header+": "...)
-		s.lines = e.signer.Append(s.lines, d.Body)
+		s.lines = e.target.signer.Append(s.lines, d.Body)
 		s.lines = append(s.lines, "\r\n"...)
 	}
-	if e.standard != nil {
-		s.lines = appendStandard(s.lines, e.standard, d.ID, now, d.Body)
+	if e.target.standard != nil {
+		s.lines = appendStandard(s.lines, e.target.standard, d.ID, now, d.Body)
 	}
 	if !e.traced {
 		s.lines = appendTrace(s.lines, d.Trace)
@@ -132,7 +140,7 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()
 	err := noPanic("Authorize", func() (err error) {
-		s.authorized, err = e.source.Authorize(ctx, e.raw)
+		s.authorized, err = e.target.source.Authorize(ctx, e.raw)
 		return err
 	})
 	if err == nil {

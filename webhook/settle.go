@@ -16,7 +16,10 @@ import (
 // gather, so that under load one commit holds many. The settler sets aside an outcome that the
 // store refuses, and offers it again later, so that it does not hold up the others.
 type settler struct {
-	*Forwarder
+	config   *Config
+	recorder *recorder
+	schedule *schedule.Scheduler
+	wake     store.Signal // wakes the fetcher
 
 	// Only the goroutine of run uses these fields.
 	left    []store.Settlement // to be offered to the store again later
@@ -149,11 +152,11 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	// store hands out deliveries whose outcomes are not stored yet, to be attempted again.
 	s.mu.Lock()
 	s.failing = !progress && len(s.left) > 0
-	wake := s.late && !s.failing
+	goOn := s.late && !s.failing
 	s.late = s.late && s.failing
 	s.mu.Unlock()
-	if wake {
-		s.Forwarder.news.Set()
+	if goOn {
+		s.wake.Set()
 	}
 	switch {
 	case len(s.left) == 0:
@@ -202,11 +205,11 @@ func (s *settler) stored(ss []store.Settlement) {
 		d := &v.Delivery
 		bytes += int64(len(d.Body))
 		if v.Verdict != store.Return {
-			s.countFor(d.Destination, func(a *account) { a.settled(v) })
+			s.recorder.countFor(d.Destination, func(a *account) { a.settled(v) })
 		}
 		switch {
 		case v.Verdict == store.Done || v.Verdict == store.Bury:
-			s.tell(func(o Observer) { o.Ended(Ended{Delivery: *d, Reason: v.Reason, At: now.UTC()}) })
+			s.recorder.tell(func(o Observer) { o.Ended(Ended{Delivery: *d, Reason: v.Reason, At: now.UTC()}) })
 		case d.Expires.IsZero():
 			s.schedule.Note(d.Destination, d.Due, time.Time{})
 		default:

@@ -98,8 +98,8 @@ func TestSettlementsGatherDuringACommit(t *testing.T) {
 		if calls, _ := q.seen(); fmt.Sprint(calls) != "[1 100]" {
 			t.Errorf("got calls of %v settlements, want [1 100]", calls)
 		}
-		if s.behind(0) || len(s.Forwarder.news) == 0 {
-			t.Errorf("behind = %v, woken = %v; want false and true", s.behind(0), len(s.Forwarder.news) > 0)
+		if s.behind(0) || len(s.wake) == 0 {
+			t.Errorf("behind = %v, woken = %v; want false and true", s.behind(0), len(s.wake) > 0)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -93,7 +93,7 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 		}
 		return byID[id]
 	}
-	for _, a := range f.accounts.all() {
+	for _, a := range f.recorder.accounts.all() {
 		s := a.stats()
 		*of(s.Destination) = s
 	}
@@ -119,10 +119,10 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 
 // Stats returns the counts. It may be called at any time.
 func (f *Forwarder) Stats() Stats {
-	f.mu.Lock()
-	s := f.stats
-	f.mu.Unlock()
-	s.Counters = f.total.stats().Counters
+	f.recorder.mu.Lock()
+	s := f.recorder.stats
+	f.recorder.mu.Unlock()
+	s.Counters = f.recorder.total.stats().Counters
 	s.Resent = f.client.Resent()
 	if o, ok := f.config.Store.(store.Outbox); ok {
 		s.Accepted += o.FirstClaims()
@@ -135,7 +135,7 @@ func (f *Forwarder) Stats() Stats {
 }
 
 // A ledger counts what happens to deliveries, logs it and tells the observer.
-type ledger struct {
+type recorder struct {
 	config   *Config
 	total    account // of all destinations
 	accounts accounts
@@ -144,10 +144,10 @@ type ledger struct {
 	stats Stats      // only the counts that total does not have
 }
 
-func (l *ledger) count(add func(*Stats)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	add(&l.stats)
+func (r *recorder) count(add func(*Stats)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	add(&r.stats)
 }
 
 const maxAccounts = 16 << 10 // destinations that keep their counts; up to twice as many are in memory
@@ -165,8 +165,8 @@ type account struct {
 }
 
 // countFor calls add with the account of the destination, and with that of all destinations.
-func (l *ledger) countFor(destination string, add func(*account)) {
-	for _, a := range [...]*account{l.accounts.of(destination), &l.total} {
+func (r *recorder) countFor(destination string, add func(*account)) {
+	for _, a := range [...]*account{r.accounts.of(destination), &r.total} {
 		a.mu.Lock()
 		add(a)
 		a.mu.Unlock()

@@ -28,7 +28,16 @@ func itemOf(d *Delivery) schedule.Item {
 
 // A worker attempts one delivery after another.
 type worker struct {
-	*Forwarder
+	config    *Config
+	directory *directory
+	recorder  *recorder
+	pauses    *pauses
+	schedule  *schedule.Scheduler
+	settler   *settler
+	senders   *senders
+	attempts  context.Context // parent of every request
+	requests  *sync.WaitGroup // counts the requests beside the worker's own
+
 	left    bool                 // the attempt has left its slot, so the worker ends
 	open    []*endpoint          // the endpoints that the current delivery goes to
 	results [MaxEndpoints]result // of the endpoints in open
@@ -74,13 +83,13 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 	results := w.results[:len(w.open)]
 	for i := range results {
 		if r := &results[i]; r.attempt.Try > 0 { // the request has ended
-			w.requested(d, r, due)
+			w.recorder.requested(d, r, due)
 		}
 	}
 	failed := s.Delivery.Tries > d.Tries
 	w.settle(l, d, s)
 	if !failed {
-		return s.Verdict == store.Done || t == w.nothing // the deliveries behind d wait for no probe either
+		return s.Verdict == store.Done || t == w.directory.nothing // the deliveries behind d wait for no probe either
 	}
 	f, failing := failureOf(results, &s)
 	if failing {
@@ -104,7 +113,7 @@ const slowLookup = 100 * time.Millisecond // see lookUp
 // too many have left, it is cut off.
 func (w *worker) lookUp(slot *schedule.Slot, l *lane) (t *target, hold Hold, err error) {
 	if l.target.Load() != nil || w.config.Lookup == nil {
-		return w.resolve(w.attempts, l)
+		return w.directory.resolve(w.attempts, l)
 	}
 	ctx, cut := context.WithCancel(w.attempts)
 	defer cut()
@@ -117,7 +126,7 @@ func (w *worker) lookUp(slot *schedule.Slot, l *lane) (t *target, hold Hold, err
 		}
 		left <- ok
 	})
-	t, hold, err = w.resolve(ctx, l)
+	t, hold, err = w.directory.resolve(ctx, l)
 	if late.Stop() {
 		return t, hold, err
 	}
