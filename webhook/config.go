@@ -234,3 +234,6 @@ func (c Config) withDefaults() (Config, check.Faults) {
 	}
 	return c, wrong
 }
+
+// now is the time by the clock of the store.
+func (c *Config) now() time.Time { return c.Store.Now() }

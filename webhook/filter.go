@@ -1,18 +1,12 @@
 package webhook
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/event"
-	"github.com/hookferry/analytics/internal/esjson"
 )
 
 // A Filter selects events by patterns. A pattern is a type of event, such as "identify", or a type,
@@ -68,60 +62,5 @@ func checkPatterns(field string, patterns []string, wrong *check.Faults) {
 		wrong.Refuse(len(p) > maxPattern, field, "has %d bytes, the limit is %d", len(p), maxPattern)
 		wrong.Refuse(!slices.Contains(filterTypes, kind), field, "does not begin with a type: %s", strings.Join(filterTypes, ", "))
 		wrong.Refuse(named && name == "", field, "has no event name after the colon")
-	}
-}
-
-// filters reports whether the destination has a filter or a Transform.
-func (d *Destination) filters() bool {
-	return len(d.Filter.Include) > 0 || len(d.Filter.Exclude) > 0 || d.Transform != nil
-}
-
-const (
-	transformTime  = time.Second               // for an event
-	maxTransformed = 4 * analytics.MaxCallSize // bytes of a body; other bodies have at most half as many
-)
-
-// transform returns the body of e for this destination, or that Filter or Transform leaves e out.
-func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, left bool, err error) {
-	if left = !d.Filter.Match(e); left || d.Transform == nil {
-		return e.Body, left, nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform took longer than %v", transformTime))
-	defer cancel()
-	made := *e
-	made.Body = bytes.Clone(e.Body) // other destinations get the same body
-	err = noPanic("Transform", func() (err error) {
-		made, err = d.Transform(ctx, made)
-		return err
-	})
-	switch {
-	case ctx.Err() != nil: // the result comes too late
-		return nil, false, context.Cause(ctx)
-	case err != nil:
-		return nil, false, err
-	case made.Off:
-		return e.Body, true, nil
-	}
-	size := len(made.Body)
-	if size <= maxTransformed {
-		if body, err = esjson.Append(nil, made.Body); err != nil {
-			return nil, false, fmt.Errorf("webhook: Transform returned a body that is not JSON: %w", err)
-		}
-		size = len(body)
-	}
-	switch {
-	case size > maxTransformed:
-		return nil, false, fmt.Errorf("webhook: Transform returned a body of %d bytes, the limit is %d", size, maxTransformed)
-	case body[0] != '{':
-		return nil, false, errors.New("webhook: Transform returned a body that is not a JSON object")
-	}
-	return body, false, nil
-}
-
-// logUntransformed logs that d is not stored because Transform failed.
-func (r *recorder) logUntransformed(d *Delivery, err error) {
-	if log, unlogged := r.accounts.of(d.Destination).untransformed.failed(); log {
-		r.config.Logger.Warn("webhook: Transform failed; this destination does not get the event",
-			"destination", d.Destination, "source", d.Source, "id", d.MessageID, "error", clean(err.Error(), nil), "unlogged", unlogged)
 	}
 }

@@ -159,17 +159,3 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
-
-// present is for Shared.Present. The node is not alive, and other nodes take over its claims, if
-// the fetcher has made no progress for three times Config.Timeout, beyond the times that it waits.
-// After Run has ended it counts as alive, because it has no claims left.
-func (r *fetcher) present() (note []byte, alive bool) {
-	if r.config.Note != nil {
-		note = r.config.Note()
-	}
-	still := time.Since(time.Unix(0, r.moved.Load()))
-	return note, still < overdueTimeouts*r.config.Timeout+r.config.Poll+longestPause
-}
-
-// now is the time by the clock of the store.
-func (c *Config) now() time.Time { return c.Store.Now() }

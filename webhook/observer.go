@@ -50,30 +50,3 @@ type Attempted struct {
 	Outcome  Outcome
 	Due      time.Time // when the delivery is attempted again, zero if it is not
 }
-
-// requested counts a request that has ended, and tells the observer. due is as in Attempted.
-func (r *recorder) requested(d *Delivery, res *result, due time.Time) {
-	if res.outcome != OutcomeCutOff {
-		r.countFor(d.Destination, func(a *account) {
-			a.counts.Latency.Requests++
-			a.latency.add(res.attempt.Took)
-		})
-	}
-	r.tell(func(o Observer) { o.Attempted(Attempted{*d, res.attempt, res.outcome, due}) })
-}
-
-// tell calls call with the observer, if there is one, and recovers a panic in it.
-func (r *recorder) tell(call func(Observer)) {
-	if r.config.Observer == nil {
-		return
-	}
-	err := noPanic("Observer", func() error { call(r.config.Observer); return nil })
-	if err == nil {
-		return
-	}
-	var panics int64
-	r.count(func(s *Stats) { s.ObserverPanics++; panics = s.ObserverPanics })
-	if panics == 1 {
-		r.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
-	}
-}

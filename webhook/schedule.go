@@ -42,14 +42,3 @@ func (s Schedule) longestWait(n int) time.Duration {
 	waits := schedules[s]
 	return min(waits.first<<min(n-1, 10), waits.most)
 }
-
-// nextAttempt returns when a delivery is due again after its attempt n has failed, not before
-// retryAfter. It returns false if it is too late for an attempt that can end within the window.
-func (t *target) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
-	last := expires.Add(-t.timeout)
-	if !now.Before(last) {
-		return time.Time{}, false
-	}
-	wait := max(jitter(t.source.Schedule.longestWait(n)+1), retryAfter)
-	return now.Add(min(wait, last.Sub(now))), true
-}

@@ -108,7 +108,7 @@ func TestTroubleshootingHasEveryReason(t *testing.T) {
 	text := guide(t, "troubleshooting.md")
 	n := 0
 	for _, m := range regexp.MustCompile(`(?m)^\t(?:Reason|Hold)\w+ +(?:Reason|Hold) = "(\w+)"(?: +//.*)?$`).FindAllStringSubmatch(
-		guide(t, "../webhook/store/reason.go")+guide(t, "../webhook/pause.go"), -1) {
+		guide(t, "../webhook/store/reason.go")+guide(t, "../webhook/hold.go"), -1) {
 		if n++; !strings.Contains(text, "\n| `"+m[1]+"` | ") {
 			t.Errorf("docs/troubleshooting.md does not explain %s", m[1])
 		}

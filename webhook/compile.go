@@ -1,134 +1,19 @@
 package webhook
 
 import (
-	"context"
-	"crypto/tls"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
-
-// destinations finds destinations by their ids.
-type directory struct {
-	config *Config
-	static map[string]*target // of Config.Destinations, by id; does not change after New
-	// nothing stands for each destination whose Lookup returns ErrTakesNothing. It has no endpoint.
-	nothing *target
-}
-
-// known returns an error if Forward refuses events for a destination. It does not call
-// Config.Lookup: a worker does that before each attempt, and so finds unknown destinations.
-func (ds *directory) known(id string) error {
-	if id == "" || len(id) > maxID {
-		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)
-	}
-	if ds.config.Lookup == nil && ds.static[id] == nil {
-		return fmt.Errorf("%w %q", ErrUnknownDestination, id)
-	}
-	return nil
-}
-
-// resolve returns the target for the present settings of the destination: l.target if they have not
-// changed. If the destination cannot be used, it returns an error, and the Hold of its deliveries.
-func (ds *directory) resolve(ctx context.Context, l *lane) (*target, Hold, error) {
-	t := ds.static[l.ID]
-	if ds.config.Lookup != nil {
-		ctx, cancel := context.WithTimeout(ctx, ds.config.Timeout)
-		defer cancel()
-		d, hold, err := ds.ask(ctx, l.ID)
-		switch {
-		case errors.Is(err, ErrTakesNothing):
-			return ds.nothing, "", nil
-		case err != nil:
-			return nil, hold, err
-		}
-		if t = l.target.Load(); t == nil || t.source != d {
-			if d.ID != l.ID {
-				return nil, HoldInvalid, fmt.Errorf("webhook: Lookup of %q returned the destination %q", l.ID, d.ID)
-			}
-			if t, err = compile(d, ds.config, t); err != nil {
-				return nil, HoldInvalid, fmt.Errorf("webhook: destination is not valid: %w", err)
-			}
-		}
-	}
-	switch {
-	case t == nil:
-		return nil, HoldUnknown, ErrUnknownDestination
-	case t.source.Disabled:
-		return nil, HoldDisabled, errors.New("webhook: destination is disabled")
-	}
-	return t, "", nil
-}
-
-// ask calls Config.Lookup. With an error, it returns the Hold that this error stands for, which is
-// none for ErrTakesNothing.
-func (ds *directory) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
-	err = noPanic("Lookup", func() (err error) {
-		d, err = ds.config.Lookup(ctx, id)
-		return err
-	})
-	switch {
-	case errors.Is(err, ErrTakesNothing):
-		return nil, "", err
-	case errors.Is(err, ErrUnknownDestination):
-		return nil, HoldUnknown, err
-	case err != nil:
-		return nil, HoldLookup, &lookupError{err}
-	case d == nil:
-		return nil, HoldUnknown, ErrUnknownDestination
-	}
-	return d, "", nil
-}
-
-// A lookupError is an error of Config.Lookup.
-type lookupError struct{ err error }
-
-func (e *lookupError) Error() string { return "webhook: look-up failed: " + e.err.Error() }
-
-func (e *lookupError) Unwrap() error { return e.err }
-
-// A target is a Destination that was checked and made ready for attempts. It does not change.
-type target struct {
-	source    *Destination // the Destination that was compiled
-	tls       *tls.Config  // nil: that of the client
-	timeout   time.Duration
-	limits    schedule.Limits
-	signer    *signature.Signer         // nil: no X-Signature
-	standard  *signature.StandardSigner // nil: no headers of Standard Webhooks
-	endpoints []*endpoint
-}
-
-// An endpoint is an Endpoint of a target.
-type endpoint struct {
-	target *target
-	raw    string      // the URL as it was given
-	url    *url.URL    // without the fragment
-	hash   uint64      // names the URL in Delivery.Closed
-	name   string      // the URL without user, query and fragment, for logs and Attempt
-	header http.Header // header of each request, without the signatures
-	traced bool        // header has a static traceparent or tracestate
-	wire   *wire.Target
-
-	// secrets are redacted in answers, the longest first, because a secret may contain a shorter one.
-	secrets []string
-}
-
-// compile is makeTarget with the faults as an error.
-func compile(d *Destination, c *Config, was *target) (*target, error) {
-	t, wrong := makeTarget(d, c, was)
-	return t, configError(wrong)
-}
 
 // makeTarget checks d against the limits of c and makes a target of it. The argument was is the
 // earlier target of the same destination, or nil. If it trusts the same authorities, the new target
@@ -234,4 +119,10 @@ func queryValues(query string) (values []string) {
 		}
 	}
 	return values
+}
+
+// compile is makeTarget with the faults as an error.
+func compile(d *Destination, c *Config, was *target) (*target, error) {
+	t, wrong := makeTarget(d, c, was)
+	return t, configError(wrong)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -170,29 +169,6 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 		s.config.Logger.Error(text, "error", s.failure)
 	}
 	return len(all)
-}
-
-// An outage makes the callers of a failing store wait longer after each failure.
-type outage struct {
-	pause time.Duration // zero: the latest call succeeded
-}
-
-const shortestPause = 50 * time.Millisecond
-const longestPause = 5 * time.Second
-
-// failed records a failure, and reports whether it is the first in a row.
-func (o *outage) failed() bool {
-	first := o.pause == 0
-	o.pause = min(max(2*o.pause, shortestPause), longestPause)
-	return first
-}
-
-// over records a success, and logs the first one after failures.
-func (o *outage) over(logger *slog.Logger) {
-	if o.pause > 0 {
-		logger.Info("webhook: the store works again")
-	}
-	o.pause = 0
 }
 
 // stored counts settlements that are stored. It tells the scheduler of the deliveries that wait

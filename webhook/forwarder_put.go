@@ -125,15 +125,6 @@ type batch struct {
 // batches is a pool of *batch, each with space for at most 4096 deliveries.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// A route is one destination of a call. It counts the events that the destination does not get.
-type route struct {
-	id              string
-	settings        *Destination // nil: the destination takes every event as it is
-	takesNothing    bool         // Lookup has returned ErrTakesNothing
-	filtered        int          // events that the filter, the Transform or takesNothing has left out
-	transformErrors int
-}
-
 // forward passes a delivery of each event for each destination to store. If filter is set, it
 // applies the filters and Transforms of the destinations. Unless it is zero, lookTime bounds the
 // look-ups.
@@ -191,27 +182,6 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 		}
 	}
 	return nil
-}
-
-// route returns the route to a destination, or an error if Forward refuses events for it.
-func (ds *directory) route(ctx context.Context, id string, filter bool) (route, error) {
-	r := route{id: id}
-	if err := ds.known(id); err != nil {
-		return r, err
-	}
-	if t := ds.static[id]; t != nil {
-		r.settings = t.source
-	} else if ds.config.LookupFilters {
-		d, hold, err := ds.ask(ctx, id)
-		if hold == HoldLookup {
-			return r, err
-		}
-		r.settings, r.takesNothing = d, errors.Is(err, ErrTakesNothing)
-	}
-	if r.settings != nil && (!filter || !r.settings.filters()) {
-		r.settings = nil
-	}
-	return r, nil
 }
 
 // appendDeliveries appends the deliveries of events to b. It counts in each route the events that

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,22 +120,4 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 		}
 	}
 	return x
-}
-
-// shownHeader returns the header of the latest request, which went to e, with its secrets redacted.
-func (s *sender) shownHeader(e *endpoint) http.Header {
-	h := e.header.Clone()
-	for name := range h {
-		if name != "User-Agent" && name != "Content-Type" {
-			h[name] = []string{redacted}
-		}
-	}
-	for line := range strings.Lines(string(s.lines)) {
-		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
-		h[http.CanonicalHeaderKey(name)] = []string{value}
-	}
-	for name := range s.authorized {
-		h[http.CanonicalHeaderKey(name)] = []string{redacted}
-	}
-	return h
 }

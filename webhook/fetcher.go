@@ -200,3 +200,47 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 	r.buf = ds[len(ds):len(ds):cap(ds)]
 	return nil
 }
+
+// hasten makes all waiting deliveries due now. It does so again a minute later, for those that were
+// claimed at first.
+func (r *fetcher) hasten(ctx context.Context) {
+	total := 0
+	pass := func() error {
+		for c, err := range r.config.Store.CountByDestination(ctx) {
+			n := 0
+			if err == nil {
+				n, _, err = r.config.Store.Change(ctx, WaitingFilter{Destination: c.Destination}, DueNow)
+			}
+			if total += n; err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for passes := 0; passes < 2; {
+		wait := longestPause
+		if pass() == nil {
+			passes++
+			wait = time.Minute
+		}
+		if passes == 1 && total > 0 {
+			r.config.Logger.Warn("webhook: the clock was set back; deliveries that would have waited until it is right again are due now", "count", total)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// present is for Shared.Present. The node is not alive, and other nodes take over its claims, if
+// the fetcher has made no progress for three times Config.Timeout, beyond the times that it waits.
+// After Run has ended it counts as alive, because it has no claims left.
+func (r *fetcher) present() (note []byte, alive bool) {
+	if r.config.Note != nil {
+		note = r.config.Note()
+	}
+	still := time.Since(time.Unix(0, r.moved.Load()))
+	return note, still < overdueTimeouts*r.config.Timeout+r.config.Poll+longestPause
+}

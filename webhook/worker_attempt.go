@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -88,73 +87,6 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		return
 	}
 	cut(nil)
-}
-
-// isClosed reports whether the endpoint of c gets no request now.
-func isClosed(c store.Closed, now time.Time) bool { return c.Until.IsZero() || now.Before(c.Until) }
-
-// open appends to dst the endpoints that are open to d. It also returns when the first endpoint is
-// open: now if dst gets one, zero if all are closed to d for good.
-func (t *target) open(d *Delivery, now time.Time, dst []*endpoint) (_ []*endpoint, first time.Time) {
-	for _, e := range t.endpoints {
-		i := slices.IndexFunc(d.Closed, func(c store.Closed) bool { return c.Endpoint == e.hash && isClosed(c, now) })
-		at := now
-		if i < 0 {
-			dst = append(dst, e)
-		} else {
-			at = d.Closed[i].Until
-		}
-		if first.IsZero() || !at.IsZero() && at.Before(first) {
-			first = at
-		}
-	}
-	return dst, first
-}
-
-// decide turns the results of requests to these endpoints into the settlement of d. If an endpoint
-// took d, d is done. If no endpoint may take d any more, or the retry window is over, d is buried.
-// Otherwise d becomes due again by its schedule.
-//
-// An endpoint that sent a Retry-After stays closed to d for that time, but at most until the last
-// attempt of the retry window. Other endpoints may get d before that.
-func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, now time.Time) store.Settlement {
-	for i := range results {
-		if results[i].outcome == OutcomeDelivered {
-			return store.Settlement{Verdict: store.Done, Delivery: *d, At: now}
-		}
-	}
-	next := *d
-	next.Tries++
-	next.Attempts = slices.Clip(d.Attempts)
-	next.Closed = slices.DeleteFunc(slices.Clone(d.Closed), func(c store.Closed) bool { return !isClosed(c, now) })
-	longest := d.Expires.Add(-t.timeout).Sub(now)
-	for i := range results {
-		r := &results[i]
-		if next.Attempts = append(next.Attempts, r.attempt); len(next.Attempts) > store.MaxAttempts {
-			next.Attempts = slices.Delete(next.Attempts, 2, 3) // the first two and the latest remain
-		}
-		if r.outcome == OutcomePermanent {
-			next.Closed = append(next.Closed, store.Closed{Endpoint: endpoints[i].hash})
-		} else if wait := min(r.retryAfter, longest); wait > 0 {
-			// As stores truncate Due. Otherwise the endpoint could still be closed when d is due.
-			until := now.Add(wait).UTC().Truncate(time.Microsecond)
-			next.Closed = append(next.Closed, store.Closed{Endpoint: endpoints[i].hash, Until: until})
-		}
-	}
-	if len(next.Closed) > MaxEndpoints {
-		// The oldest entries belong to endpoints that the destination no longer has.
-		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
-	}
-	var space [MaxEndpoints]*endpoint
-	_, opens := t.open(&next, now, space[:0])
-	if opens.IsZero() {
-		return bury(&next, results[0].attempt.Reason, now)
-	}
-	due, ok := t.nextAttempt(now, d.Expires, next.Tries, opens.Sub(now))
-	if !ok {
-		return bury(&next, ReasonExpired, now)
-	}
-	return postpone(&next, due)
 }
 
 func postpone(d *Delivery, due time.Time) store.Settlement {

@@ -1,0 +1,114 @@
+package webhook
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+const maxAccounts = 16 << 10 // destinations that keep their counts; up to twice as many are in memory
+
+// An account holds the statistics of one destination, or of all destinations together. It takes
+// about 900 bytes, and up to 512 more for the latest failure.
+type account struct {
+	untransformed logState
+
+	mu      sync.Mutex // guards the fields below
+	counts  DestinationStats
+	latency histogram
+	failing time.Time // start of the current series of failures; zero if there is none or DisableAfter is 0
+	refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
+}
+
+// settled counts a settlement that is stored. The caller holds a.mu.
+func (a *account) settled(s *store.Settlement) {
+	c := &a.counts
+	if s.Verdict != store.Retry {
+		a.refused <<= 1
+	}
+	c.Outcome = OutcomeRetryable
+	switch s.Verdict {
+	case store.Done:
+		c.Delivered++
+		c.Outcome, a.failing = OutcomeDelivered, time.Time{}
+		return
+	case store.Retry:
+		c.Retried++
+	case store.Bury:
+		if isFinal(s.Reason) {
+			c.Outcome = OutcomePermanent
+			a.refused |= 1
+		}
+		if c.Dead == nil {
+			c.Dead = make(map[Reason]int64)
+		}
+		c.Dead[s.Reason]++
+	}
+	d := &s.Delivery
+	if n := len(d.Attempts); n > 0 {
+		// Clone the strings: they may be parts of a larger one, which must not stay in memory.
+		c.Failure = &Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
+		if s.Verdict == store.Retry {
+			c.Failure.Due = d.Due
+		}
+	}
+}
+
+func (a *account) stats() DestinationStats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.counts
+	s.Dead = make(map[Reason]int64)
+	maps.Copy(s.Dead, a.counts.Dead)
+	s.Latency.P50, s.Latency.P90, s.Latency.P99 = a.latency.quantile(0.50), a.latency.quantile(0.90), a.latency.quantile(0.99)
+	s.Refusing = a.refused&1 != 0 || bits.OnesCount8(a.refused) >= 4
+	return s
+}
+
+// failingSince records a failure at now, and returns the start of the current series of failures.
+func (a *account) failingSince(now time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failing.IsZero() {
+		a.failing = now
+	}
+	return a.failing
+}
+
+// accounts holds the accounts of the destinations, for concurrent use. At maxAccounts recent ones,
+// these become the older ones, and replace those that were not used since the previous time.
+type accounts struct {
+	mu            sync.Mutex
+	recent, older map[string]*account
+}
+
+// of returns the account of a destination, and creates it if there is none.
+func (as *accounts) of(destination string) *account {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if a := as.recent[destination]; a != nil {
+		return a
+	}
+	if as.recent == nil || len(as.recent) >= maxAccounts {
+		as.recent, as.older = make(map[string]*account), as.recent
+	}
+	a := as.older[destination]
+	if a == nil {
+		a = new(account)
+		a.counts.Destination, a.counts.Since = strings.Clone(destination), time.Now()
+	}
+	delete(as.older, destination)
+	as.recent[a.counts.Destination] = a
+	return a
+}
+
+func (as *accounts) all() []*account {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	return slices.AppendSeq(slices.Collect(maps.Values(as.recent)), maps.Values(as.older))
+}

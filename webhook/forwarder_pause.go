@@ -1,0 +1,89 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+// Pause keeps the deliveries of a destination in the store until Resume. Attempts in flight go on.
+//
+// A delivery that was never attempted has its whole retry window after Resume. For any other
+// delivery the window goes on. If it ends during the pause, the delivery is attempted once more
+// after Resume, even if the forwarder restarts before that. The same holds while a destination is
+// disabled or unknown, unless the forwarder restarts after that and before the attempt.
+//
+// A pause is a setting of the store. It applies to all nodes of the store, after Config.Poll at the
+// latest, and survives restarts. After an error of the store the destination may be paused or not.
+// The error is ErrUnknownDestination for a destination that Forward would refuse.
+func (f *Forwarder) Pause(ctx context.Context, destination string) error {
+	if err := f.directory.known(destination); err != nil {
+		return err
+	}
+	_, err := f.pauses.set(ctx, Disabled{Destination: destination, Since: f.config.now().UTC()})
+	return err
+}
+
+// Resume ends the pause of a destination, if there is one, whichever node began it. It also enables
+// a destination that the forwarder has disabled; see Config.DisableAfter.
+func (f *Forwarder) Resume(ctx context.Context, destination string) error {
+	if err := f.directory.known(destination); err != nil {
+		return err
+	}
+	s, p, err := f.pauses.find(ctx, destination)
+	if err != nil {
+		return err
+	}
+	if s.Version != 0 && p.Resumed.IsZero() {
+		p.Resumed = f.config.now().UTC()
+		if s.Value, err = json.Marshal(p); err == nil {
+			_, err = f.config.Store.Set(ctx, s)
+		}
+		if err == nil {
+			f.enabled(p.Disabled)
+		} else if !errors.Is(err, store.ErrConflict) { // on a conflict, another call has changed the pause
+			return err
+		}
+	}
+	if err := f.pauses.learn(ctx); err != nil {
+		return err
+	}
+	f.schedule.Recheck(destination)
+	return nil
+}
+
+// Recheck says that the settings of destinations have changed. A destination that is disabled,
+// unknown, invalid or failing waits no longer for its next look-up or probe: a delivery of it is
+// attempted at once. Recheck does not end a pause.
+func (f *Forwarder) Recheck(destinations ...string) {
+	for _, id := range destinations {
+		f.schedule.Recheck(id)
+	}
+}
+
+// Held returns the destinations that are held now, in the order of their ids. It leaves out one of
+// which no delivery was due for some minutes, unless it is paused or disabled.
+func (f *Forwarder) Held() []Held {
+	var held []Held
+	for _, h := range f.schedule.Held() {
+		hold := cmp.Or(Hold(h.Why), HoldFailing)
+		held = append(held, Held{h.Destination, hold, h.Since, h.Until, Reason(h.Reason)})
+	}
+	return held
+}
+
+// enabled logs that Resume has enabled a destination, and tells the observer, unless Pause was
+// called for it.
+func (f *Forwarder) enabled(was Disabled) {
+	if was.Reason == "" {
+		return
+	}
+	f.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
+		"destination", was.Destination, "reason", string(was.Reason))
+	if o, ok := f.config.Observer.(DisableObserver); ok {
+		f.recorder.tell(func(Observer) { o.Enabled(was) })
+	}
+}
