@@ -64,7 +64,7 @@ func BenchmarkPutTx(b *testing.B) {
 	q := openDefault(b, b.TempDir())
 	defer q.Close()
 	ctx := context.Background()
-	if _, err := q.pool.Exec(ctx, "CREATE TABLE "+q.schema+".orders (id bigint PRIMARY KEY)"); err != nil {
+	if _, err := q.db.pool.Exec(ctx, "CREATE TABLE "+q.db.schema+".orders (id bigint PRIMARY KEY)"); err != nil {
 		b.Fatal(err)
 	}
 	var took [2][]time.Duration
@@ -75,8 +75,8 @@ func BenchmarkPutTx(b *testing.B) {
 			ds := deliveries("crm", n, 1)
 			ds[0].Body = bench.Body
 			begin := time.Now()
-			err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "INSERT INTO "+q.schema+".orders VALUES ($1)", n)
+			err := pgx.BeginFunc(ctx, q.db.pool, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "INSERT INTO "+q.db.schema+".orders VALUES ($1)", n)
 				if err == nil && with == 1 {
 					_, err = q.PutTx(ctx, tx, puts(ds...))
 				}

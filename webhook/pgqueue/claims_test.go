@@ -26,15 +26,15 @@ func TestLostAnswers(t *testing.T) {
 	ctx := t.Context()
 	exec := func(sql string, args ...any) {
 		t.Helper()
-		if _, err := q.pool.Exec(ctx, q.in(sql), args...); err != nil {
+		if _, err := q.db.pool.Exec(ctx, q.db.in(sql), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	putAll(t, q, deliveries("crm", 0, 10)...)
 	held := fetchUntil(t, q, 10, "crm")
 	putAll(t, other, deliveries("mail", 0, 10)...)
-	exec(`UPDATE S.chunk SET node = $1 WHERE destination = 'mail'`, q.nodeNow())
-	exec(`SELECT S.settle($1, ARRAY(SELECT id FROM S.chunk WHERE destination = 'crm'), '{10}', '{6}', '{1111000000}')`, q.nodeNow())
+	exec(`UPDATE S.chunk SET node = $1 WHERE destination = 'mail'`, q.memory.nodeNow())
+	exec(`SELECT S.settle($1, ARRAY(SELECT id FROM S.chunk WHERE destination = 'crm'), '{10}', '{6}', '{1111000000}')`, q.memory.nodeNow())
 
 	settleAll(t, q, store.Retry, held[:5]) // the first four were settled
 	wantWaiting(t, q, 16)
@@ -55,12 +55,12 @@ func TestLostFirstClaimIsCountedOnce(t *testing.T) {
 	ctx := t.Context()
 	exec := func(sql string, args ...any) {
 		t.Helper()
-		if _, err := q.pool.Exec(ctx, q.in(sql), args...); err != nil {
+		if _, err := q.db.pool.Exec(ctx, q.db.in(sql), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"crm", "mail"} {
-		if err := pgx.BeginFunc(ctx, other.pool, func(tx pgx.Tx) error {
+		if err := pgx.BeginFunc(ctx, other.db.pool, func(tx pgx.Tx) error {
 			_, err := other.PutTx(ctx, tx, puts(deliveries(name, 0, 10)...))
 			return err
 		}); err != nil {
@@ -68,18 +68,18 @@ func TestLostFirstClaimIsCountedOnce(t *testing.T) {
 		}
 	}
 	settleAll(t, q, store.Return, fetchUntil(t, q, 1, "mail"))
-	exec(claimSQL, q.nodeNow(), [][]byte{[]byte("crm")}, []bool{false}, time.Now().UnixMicro(), []int32{1}) // its answer is lost
+	exec(claimSQL, q.memory.nodeNow(), [][]byte{[]byte("crm")}, []bool{false}, time.Now().UnixMicro(), []int32{1}) // its answer is lost
 	exec(`ALTER TABLE S.chunk ADD CONSTRAINT stays_claimed CHECK (node <> 0) NOT VALID`)
-	if err := q.release(ctx, 0); !hasCode(err, "23514") {
+	if err := q.claimer.release(ctx, 0); !hasCode(err, "23514") {
 		t.Errorf("release = %v, want SQLSTATE 23514 (check_violation)", err)
 	}
 	for range 2 {
-		if err := q.reconcile(ctx); !hasCode(err, "23514") {
+		if err := q.claimer.reconcile(ctx); !hasCode(err, "23514") {
 			t.Errorf("reconcile = %v, want SQLSTATE 23514 (check_violation)", err)
 		}
 	}
 	exec(`ALTER TABLE S.chunk DROP CONSTRAINT stays_claimed`)
-	if err := q.reconcile(ctx); err != nil {
+	if err := q.claimer.reconcile(ctx); err != nil {
 		t.Fatal(err)
 	}
 	settleAll(t, other, store.Done, fetchUntil(t, other, 20, "crm", "mail"))
@@ -125,7 +125,7 @@ func TestLostAnswerOfSweep(t *testing.T) {
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 2)...)
 	settleAll(t, q, store.Return, fetchUntil(t, q, 1, "crm")) // now the chunk is in memory
-	n, _, err := q.sweep(t.Context(), `destination = $2`, "crm", func(d *store.Delivery) store.Verdict {
+	n, _, err := q.claimer.sweep(t.Context(), `destination = $2`, "crm", func(d *store.Delivery) store.Verdict {
 		deaf.Store(true)
 		if d.ID == "0" {
 			return store.Done

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,29 +19,25 @@ import (
 
 // A database is a schema of PostgreSQL that several stores share.
 type database struct {
-	config     Config
-	pool       *pgxpool.Pool
-	schema     string            // quoted, for SQL
-	names      *strings.Replacer // of the method in
-	channel    string            // of notifications
-	calls      store.Gate
-	dropped    atomic.Int64    // when notice dropped the connections last, in nanoseconds since 1970
-	steps      *store.Upkeep   // of maintenance
-	background context.Context // ends when the Store is closed
-	stop       context.CancelFunc
-	goroutines sync.WaitGroup
+	config  Config
+	pool    *pgxpool.Pool
+	schema  string            // quoted, for SQL
+	names   *strings.Replacer // of the method in
+	channel string            // of notifications
+	calls   store.Gate
+	dropped atomic.Int64 // when notice dropped the connections last, in nanoseconds since 1970
 }
 
 // in returns SQL statements with the name of the schema in place of S, also in the string 'S.ids'.
-func (s *database) in(sql string) string { return s.names.Replace(sql) }
+func (db *database) in(sql string) string { return db.names.Replace(sql) }
 
 // checkIsolation returns an error unless transactions of the pool are READ COMMITTED. At a stricter
 // level, a transaction fails if another node claims or settles a chunk at the same time. Here, SKIP
 // LOCKED and conditions in the statements handle that case.
-func (s *database) checkIsolation(ctx context.Context) error {
+func (db *database) checkIsolation(ctx context.Context) error {
 	const want = "read committed"
 	var level string
-	err := s.pool.QueryRow(ctx, "SELECT current_setting('default_transaction_isolation')").Scan(&level)
+	err := db.pool.QueryRow(ctx, "SELECT current_setting('default_transaction_isolation')").Scan(&level)
 	if err == nil && level != want {
 		return fmt.Errorf("default_transaction_isolation is %q; set it to %q for the role or in the pool's connection settings", level, want)
 	}
@@ -94,23 +89,23 @@ func (t *text) ScanBytes(b []byte) error {
 }
 
 // call runs f, which uses the pool, as a call of the store. An error says what the call was doing.
-func (s *database) call(ctx context.Context, what string, f func() error) error {
-	return s.enter(ctx, what, func() error { return s.notice(f()) })
+func (db *database) call(ctx context.Context, what string, f func() error) error {
+	return db.enter(ctx, what, func() error { return db.notice(f()) })
 }
 
 // enter does the same for an f that does not use the pool.
-func (s *database) enter(ctx context.Context, what string, f func() error) error {
-	if err := s.calls.Enter(ctx); err != nil {
+func (db *database) enter(ctx context.Context, what string, f func() error) error {
+	if err := db.calls.Enter(ctx); err != nil {
 		return err
 	}
-	defer s.calls.Leave()
+	defer db.calls.Leave()
 	if err := f(); err != nil {
 		return fmt.Errorf("pgqueue: %s: %w", what, lineError{err})
 	}
 	return nil
 }
 
-// listed does the same as collect, but runs the query inside s.call.
+// listed does the same as collect, but runs the query inside call.
 func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	err = s.call(ctx, what, func() error {
 		all, err = collect(ctx, s.pool, scan, s.in(sql), args...)
@@ -141,12 +136,12 @@ func paged[T any](ctx context.Context, s *database, what, after string, key func
 // notice returns err. If it says that the connections of the pool lead to a server that is not the
 // right one any more, notice drops them all, at most once a second. New ones may lead to the right one:
 // after a failover, those of the pool may stay connected to a server that is read-only now.
-func (s *database) notice(err error) error {
-	now, last := time.Now().UnixNano(), s.dropped.Load()
+func (db *database) notice(err error) error {
+	now, last := time.Now().UnixNano(), db.dropped.Load()
 	if hasCode(err, readOnly, adminShutdown, crashShutdown, undefinedTable, undefinedFunction, undefinedSchema) &&
-		now-last >= int64(time.Second) && s.dropped.CompareAndSwap(last, now) {
-		s.config.Logger.Debug("pgqueue: drops all connections, because their server cannot be used any more", "error", lineError{err})
-		s.pool.Reset()
+		now-last >= int64(time.Second) && db.dropped.CompareAndSwap(last, now) {
+		db.config.Logger.Debug("pgqueue: drops all connections, because their server cannot be used any more", "error", lineError{err})
+		db.pool.Reset()
 	}
 	return err
 }
@@ -189,4 +184,12 @@ func (e lineError) Error() string {
 		}
 	}
 	return strings.Replace(strings.Join(kept, "; "), ":;", ":", 1) // the first line may be a heading
+}
+
+func bytesOf(users []string) [][]byte {
+	all := make([][]byte, len(users))
+	for i, user := range users {
+		all[i] = []byte(user)
+	}
+	return all
 }

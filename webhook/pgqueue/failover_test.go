@@ -45,8 +45,8 @@ func TestStoreLeavesServerThatCannotBeUsed(t *testing.T) {
 				execVirtual(t, strings.ReplaceAll(tt.begin, "SCHEMA_", schema)+"; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'failover'")
 				for range 20 {
 					time.Sleep(time.Second)
-					if err := put(); (err == nil || q.Ready() == nil) && i < 2 && time.Since(q.sent) > 6*time.Second {
-						t.Errorf("after %v without a heartbeat: Put = %v, Ready = %v; want errors", time.Since(q.sent), err, q.Ready())
+					if err := put(); (err == nil || q.Ready() == nil) && i < 2 && time.Since(q.heartbeat.sent) > 6*time.Second {
+						t.Errorf("after %v without a heartbeat: Put = %v, Ready = %v; want errors", time.Since(q.heartbeat.sent), err, q.Ready())
 					}
 				}
 				execVirtual(t, strings.ReplaceAll(tt.end, "SCHEMA_", schema))

@@ -2,9 +2,6 @@ package pgqueue
 
 import (
 	"context"
-	"iter"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,9 +9,9 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A fetch is a call of Fetch. s.mu is held while it works, but not while it asks the database.
+// A fetch is a call of Fetch. It locks memory.mu while it works, but not while it asks the database.
 type fetch struct {
-	s        *claimer
+	claimer  *claimer
 	wants    []store.Want
 	maxBytes int64
 	at       int64   // now by the database's clock, in microseconds
@@ -22,60 +19,62 @@ type fetch struct {
 	items    []*item // handed out
 	taken    []int   // for each want, how many items are handed out
 	full     bool    // maxBytes is reached
-}
-
-// Fetch implements store.Store. It asks the database only if memory does not have enough
-// deliveries. One query then serves many of wants.
-func (s *claimer) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []store.Delivery) ([]store.Delivery, error) {
-	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
-	err := s.call(ctx, "fetching", func() error {
-		if err := s.fetching.Acquire(ctx, 1); err != nil {
-			return err
-		}
-		defer s.fetching.Release(1)
-		s.fetched.Store(time.Now().UnixMicro())
-		if err := s.reconcile(ctx); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		err := f.run(ctx)
-		if err != nil {
-			s.takeBack(f.items...)
-			f.items = nil
-		}
-		for _, it := range f.items {
-			dst = append(dst, it.d)
-		}
-		s.mu.Unlock()
-		s.trim(ctx)
-		return err
-	})
-	return dst, err
+	want     int     // the wants before this one are served
 }
 
 // run takes items for the wants and sets Next of each want.
 func (f *fetch) run(ctx context.Context) error {
-	f.at = time.Now().Add(f.s.offset).UnixMicro()
-	if err := f.s.expired(); err != nil {
-		return err
+	f.at = f.claimer.heartbeat.now().UnixMicro()
+	for {
+		q, err := f.serve()
+		if err != nil || q == nil {
+			return err
+		}
+		if err := f.ask(ctx, q); err != nil {
+			return err
+		}
 	}
-	f.began = f.s.events
-	for i := range f.wants {
-		for f.take(i); f.missing(i) >= 0; f.take(i) {
-			if err := f.ask(ctx, i); err != nil {
-				return err
-			}
+}
+
+// serve takes items from memory for one want after the other, until it has to ask the database. It
+// returns the question, or nil if all wants are served. Then it has set Next of each want.
+func (f *fetch) serve() (*question, error) {
+	f.claimer.memory.mu.Lock()
+	defer f.claimer.memory.mu.Unlock()
+	if err := f.claimer.heartbeat.expired(); err != nil { // the database may have answered late
+		return nil, err
+	}
+	if f.began == 0 {
+		f.began = f.claimer.memory.events
+	}
+	for ; f.want < len(f.wants); f.want++ {
+		if f.take(f.want); f.missing(f.want) >= 0 {
+			return f.question(), nil
 		}
 	}
 	for i := range f.wants {
 		f.wants[i].Next = f.queue(i).next()
 	}
-	return f.s.expired() // the database may have answered late
+	return nil, nil
+}
+
+// finish appends the deliveries that are handed out to dst, or after an error puts them back into memory.
+func (f *fetch) finish(dst []store.Delivery, err error) []store.Delivery {
+	f.claimer.memory.mu.Lock()
+	defer f.claimer.memory.mu.Unlock()
+	if err != nil {
+		f.claimer.memory.takeBack(f.items...)
+		return dst
+	}
+	for _, it := range f.items {
+		dst = append(dst, it.d)
+	}
+	return dst
 }
 
 func (f *fetch) key(i int) queueKey { return queueKey{f.wants[i].Destination, f.wants[i].Retries} }
 
-func (f *fetch) queue(i int) *queue { return f.s.queueOf(f.key(i)) }
+func (f *fetch) queue(i int) *queue { return f.claimer.memory.queueOf(f.key(i)) }
 
 // outdated says that the database must be asked about a queue: it is stale, and was not asked about
 // during this Fetch.
@@ -93,7 +92,7 @@ func (f *fetch) take(i int) {
 		if f.full = len(f.items) > 0 && body > f.maxBytes; f.full {
 			return
 		}
-		f.s.hand(it)
+		f.claimer.memory.hand(it)
 		f.items = append(f.items, it)
 		f.maxBytes -= body
 		f.taken[i]++
@@ -126,17 +125,19 @@ const (
 	contended = 10 * time.Millisecond
 )
 
-// ask claims chunks for want i and for the later wants that miss some. It also finds the first chunk of
-// each queue that it does not claim. It releases s.mu meanwhile.
-func (f *fetch) ask(ctx context.Context, i int) error {
-	s := f.s
-	var (
-		names   [][]byte
-		retries []bool
-		most    []int32
-		none    = make(map[queueKey]bool) // queues that were asked for chunks and gave none
-	)
-	for left := maxAsk; i < len(f.wants) && left > 0; i++ {
+// A question asks the database for due chunks of queues. The slices have an element for each queue.
+type question struct {
+	asked   uint64 // the event of the question
+	names   [][]byte
+	retries []bool
+	most    []int32           // how many chunks to claim
+	none    map[queueKey]bool // queues that were asked for chunks and gave none
+}
+
+// question returns what to ask for the present want, and for the later wants that miss some.
+func (f *fetch) question() *question {
+	q := &question{asked: f.claimer.memory.event(), none: make(map[queueKey]bool)}
+	for i, left := f.want, maxAsk; i < len(f.wants) && left > 0; i++ {
 		n := f.missing(i)
 		if n < 0 {
 			continue
@@ -144,26 +145,31 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		n = min(n, left)
 		left -= max(n, 1)
 		w := &f.wants[i]
-		names, retries, most = append(names, []byte(w.Destination)), append(retries, w.Retries), append(most, int32(n))
-		none[f.key(i)] = n > 0
+		q.names, q.retries, q.most = append(q.names, []byte(w.Destination)), append(q.retries, w.Retries), append(q.most, int32(n))
+		q.none[f.key(i)] = n > 0
 	}
-	asked := s.event()
-	s.mu.Unlock()
+	return q
+}
+
+// ask claims the chunks that q asks for. It also finds the first chunk of each queue that it does not
+// claim. It locks memory.mu once the database has answered.
+func (f *fetch) ask(ctx context.Context, q *question) error {
 	var heads []head
-	chunks, err := s.claim(ctx, func(b *pgx.Batch) {
-		b.Queue(s.in(headsSQL), names).Query(into(&heads, scanHead))
-	}, claimSQL, names, retries, f.at, most)
-	s.mu.Lock()
+	chunks, err := f.claimer.claim(ctx, func(b *pgx.Batch) {
+		b.Queue(f.claimer.db.in(headsSQL), q.names).Query(into(&heads, scanHead))
+	}, claimSQL, q.names, q.retries, f.at, q.most)
 	if err != nil {
 		return err
 	}
 	for _, c := range chunks {
-		none[c.queue] = false
+		q.none[c.queue] = false
 	}
+	f.claimer.memory.mu.Lock()
+	defer f.claimer.memory.mu.Unlock()
 	for _, h := range heads {
-		q := s.learn(h, asked)
-		if none[h.queue] && q.beyond <= f.at {
-			q.beyond = f.at + contended.Microseconds()
+		learned := f.claimer.memory.learn(h, q.asked)
+		if q.none[h.queue] && learned.beyond <= f.at {
+			learned.beyond = f.at + contended.Microseconds()
 		}
 	}
 	return nil
@@ -177,53 +183,6 @@ const claimSQL = `WITH picked AS MATERIALIZED (
 		ORDER BY due, id LIMIT q.most FOR UPDATE SKIP LOCKED
 	) c
 )` + claimPicked
-
-// Heads implements store.Store. It may yield destinations that this node itself has changed.
-func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error] {
-	return store.Page(func() (heads []store.Head, err error) {
-		began := time.Now()
-		s.mu.Lock()
-		names, only := s.news, [][]byte(nil) // nil for all
-		if all = all || names == nil; all {
-			names = make(map[string]bool)
-		} else {
-			only = bytesOf(slices.Collect(maps.Keys(names)))
-		}
-		s.news = make(map[string]bool)
-		asked := s.event()
-		s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-		defer cancel()
-		found, err := listed(ctx, s.database, "looking for due deliveries", scanHead, headsSQL, only)
-		if err != nil {
-			s.hearAny() // the next call yields what this one did not
-			return nil, err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, h := range found {
-			if h.due != never || s.queues[h.queue] != nil { // otherwise the name may be made up
-				s.learn(h, asked)
-			}
-		}
-		if all {
-			s.looked = time.Since(began)
-			for key, q := range s.queues {
-				names[key.destination] = true
-				if q.asked < asked { // the database has no unclaimed chunk
-					s.learn(head{key, never, chunkItems}, asked)
-				}
-			}
-		}
-		for name := range names {
-			keys := queuesOf(name)
-			if fresh, retry := s.queues[keys[0]], s.queues[keys[1]]; fresh != nil || retry != nil {
-				heads = append(heads, store.Head{Destination: name, Fresh: fresh.next(), Retry: retry.next()})
-			}
-		}
-		return heads, nil
-	})
-}
 
 func scanHead(r pgx.CollectableRow) (h head, err error) {
 	err = r.Scan((*text)(&h.queue.destination), &h.queue.retries, &h.due, &h.waiting)

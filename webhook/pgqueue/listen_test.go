@@ -30,9 +30,9 @@ func TestDeafConnectionIsNoticed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &memory{heartbeat: heartbeat{database: &database{}}, changed: make(chan struct{}, 1), queues: make(map[queueKey]*queue)}
-				s.background, s.stop = context.WithCancel(t.Context())
-				time.AfterFunc(time.Hour+time.Second, s.stop)
+				l := &listener{memory: newMemory(nil)}
+				background, stop := context.WithCancel(t.Context())
+				time.AfterFunc(time.Hour+time.Second, stop)
 				arrived := make(chan *pgconn.Notification, 1)
 				wait := func(ctx context.Context) (*pgconn.Notification, error) {
 					var regular <-chan time.Time // never, without every
@@ -49,7 +49,7 @@ func TestDeafConnectionIsNoticed(t *testing.T) {
 					}
 				}
 				began, echoes := time.Now(), 0
-				err := s.heed(wait, func(context.Context) error {
+				err := l.heed(background, wait, func(context.Context) error {
 					echoes++
 					if tt.echoed {
 						arrived <- &pgconn.Notification{}

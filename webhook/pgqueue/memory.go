@@ -1,24 +1,47 @@
 package pgqueue
 
 import (
+	"log/slog"
 	"math"
 	"slices"
+	"sync"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A memory is what this node knows of the store: the chunks that it has claimed, and the due times of
-// the first unclaimed chunks. heartbeat.mu guards all its fields except changed.
+// the first unclaimed chunks. Its methods want the lock of mu to be held, unless they say that they lock it.
 type memory struct {
-	heartbeat
-	changed chan struct{} // of Changed; capacity 1
-	queues  map[queueKey]*queue
-	chunks  map[int64]*chunk // the chunks that this node has claimed, by id
-	bytes   int64            // of the chunks
-	claims  map[uint64]*item
-	events  uint64          // the number of the latest event; see event
-	heard   uint64          // the latest event heard of a queue that is not in queues
-	news    map[string]bool // up to maxNews destinations that others have changed; nil: any
-	looked  time.Duration   // how long it took to read all heads last time
+	logger  *slog.Logger
+	changed store.Signal // of Changed
+
+	// mu guards all below. So the id of this node does not change while chunks that were claimed with it
+	// are added.
+	mu     sync.Mutex
+	node   int64 // the id of this node
+	queues map[queueKey]*queue
+	chunks map[int64]*chunk // the chunks that this node has claimed, by id
+	bytes  int64            // of the chunks
+	claims map[uint64]*item
+	events uint64          // the number of the latest event; see event
+	heard  uint64          // the latest event heard of a queue that is not in queues
+	news   map[string]bool // up to maxNews destinations that others have changed; nil: any
+	looked time.Duration   // how long it took to read all heads last time
+}
+
+func newMemory(logger *slog.Logger) *memory {
+	return &memory{
+		logger: logger, changed: store.NewSignal(),
+		queues: make(map[queueKey]*queue), chunks: make(map[int64]*chunk), claims: make(map[uint64]*item),
+	}
+}
+
+// nodeNow returns the id of this node. It locks mu.
+func (m *memory) nodeNow() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.node
 }
 
 // A queue is what this node knows of a queue of the store.
@@ -44,28 +67,27 @@ func (q *queue) stale() bool { return q.asked <= q.heard }
 const never = math.MaxInt64
 
 // event returns the number of a new event, such as a claim. Later events have higher numbers.
-func (s *memory) event() uint64 {
-	s.events++
-	return s.events
+func (m *memory) event() uint64 {
+	m.events++
+	return m.events
 }
 
-// queueOf returns the queue with this key. A new queue is stale. The caller holds s.mu, as for all
-// functions in this file that do not lock it themselves.
-func (s *memory) queueOf(key queueKey) *queue {
-	q := s.queues[key]
+// queueOf returns the queue with this key. A new queue is stale.
+func (m *memory) queueOf(key queueKey) *queue {
+	q := m.queues[key]
 	if q == nil {
-		q = &queue{beyond: never, per: chunkItems, heard: s.heard}
-		s.queues[key] = q
+		q = &queue{beyond: never, per: chunkItems, heard: m.heard}
+		m.queues[key] = q
 	}
 	return q
 }
 
 // report notes that there may be these drafts as unclaimed chunks, because this node has stored them,
 // or the answer was lost.
-func (s *memory) report(drafts ...*draft) {
+func (m *memory) report(drafts ...*draft) {
 	for _, d := range drafts {
-		q := s.queueOf(d.queue)
-		q.reported = s.event()
+		q := m.queueOf(d.queue)
+		q.reported = m.event()
 		if d.due < q.beyond {
 			q.beyond, q.per = d.due, len(d.entries)
 		}
@@ -82,13 +104,55 @@ type head struct {
 // learn stores the head of a queue that a query has returned. The query began with the event asked. It
 // may not have seen a chunk that was reported later, or returned by a query that began later. Then learn
 // keeps an earlier due time.
-func (s *memory) learn(h head, asked uint64) *queue {
-	q := s.queueOf(h.queue)
+func (m *memory) learn(h head, asked uint64) *queue {
+	q := m.queueOf(h.queue)
 	if asked > max(q.reported, q.asked) || h.due < q.beyond {
 		q.beyond, q.per = h.due, h.waiting
 	}
 	q.asked = max(q.asked, asked)
 	return q
+}
+
+// takeNews returns the destinations that others have changed, and from then on has none of them. It
+// returns nil if any destination may have changed, or with all. The event asked is that of the query
+// which the caller begins then. It locks mu.
+func (m *memory) takeNews(all bool) (names map[string]bool, asked uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !all {
+		names = m.news
+	}
+	m.news = make(map[string]bool)
+	return names, m.event()
+}
+
+// learnHeads stores the heads of the destinations names, or of all if names is nil, which a query has
+// returned. It returns what is in memory of these destinations then. The query began with the event
+// asked and took this long. learnHeads locks mu.
+func (m *memory) learnHeads(found []head, names map[string]bool, asked uint64, took time.Duration) (heads []store.Head) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range found {
+		if h.due != never || m.queues[h.queue] != nil { // otherwise the name may be made up
+			m.learn(h, asked)
+		}
+	}
+	if names == nil {
+		m.looked, names = took, make(map[string]bool)
+		for key, q := range m.queues {
+			names[key.destination] = true
+			if q.asked < asked { // the database has no unclaimed chunk
+				m.learn(head{key, never, chunkItems}, asked)
+			}
+		}
+	}
+	for name := range names {
+		keys := queuesOf(name)
+		if fresh, retry := m.queues[keys[0]], m.queues[keys[1]]; fresh != nil || retry != nil {
+			heads = append(heads, store.Head{Destination: name, Fresh: fresh.next(), Retry: retry.next()})
+		}
+	}
+	return heads
 }
 
 // first returns the first delivery that is in memory and not handed out, or nil. q may be nil.
@@ -120,15 +184,15 @@ func timeOf(at int64) time.Time {
 }
 
 // enqueue adds a free item to its queue.
-func (s *memory) enqueue(it *item) {
-	q := s.queueOf(it.chunk.queue)
+func (m *memory) enqueue(it *item) {
+	q := m.queueOf(it.chunk.queue)
 	i, _ := slices.BinarySearchFunc(q.free, it, itemOrder)
 	q.free = slices.Insert(q.free, i, it)
 }
 
 // dequeue removes an item from its queue, if it is there.
-func (s *memory) dequeue(it *item) {
-	q := s.queueOf(it.chunk.queue)
+func (m *memory) dequeue(it *item) {
+	q := m.queueOf(it.chunk.queue)
 	if q.first() == it { // usually; no other item is moved
 		q.free[0] = nil // so that the array does not keep the item in memory
 		q.free = q.free[1:]
@@ -138,19 +202,19 @@ func (s *memory) dequeue(it *item) {
 }
 
 // hand claims an item.
-func (s *memory) hand(it *item) uint64 {
-	s.dequeue(it)
-	it.state, it.d.Claim = inHand, s.event()
-	s.claims[it.d.Claim] = it
+func (m *memory) hand(it *item) uint64 {
+	m.dequeue(it)
+	it.state, it.d.Claim = inHand, m.event()
+	m.claims[it.d.Claim] = it
 	it.chunk.inHand++
 	it.chunk.used = time.Now()
 	return it.d.Claim
 }
 
 // unhand ends the claim of an item, if there is one, and sets its new state.
-func (s *memory) unhand(it *item, state itemState) {
+func (m *memory) unhand(it *item, state itemState) {
 	if it.d.Claim != 0 {
-		delete(s.claims, it.d.Claim)
+		delete(m.claims, it.d.Claim)
 		it.chunk.inHand--
 		it.chunk.used = time.Now()
 	}
@@ -158,47 +222,47 @@ func (s *memory) unhand(it *item, state itemState) {
 }
 
 // takeBack puts those items that are still handed out back into their queues.
-func (s *memory) takeBack(items ...*item) {
+func (m *memory) takeBack(items ...*item) {
 	for _, it := range items {
 		if it.state == inHand {
-			s.unhand(it, free)
-			s.enqueue(it)
+			m.unhand(it, free)
+			m.enqueue(it)
 		}
 	}
 }
 
 // install adds a claimed chunk to memory, and its free items to their queue.
-func (s *memory) install(c *chunk) {
+func (m *memory) install(c *chunk) {
 	if c.damaged != nil {
 		c.inHand++
-		s.config.Logger.Error("pgqueue: a chunk of deliveries is damaged; its unreadable deliveries stay in the table until somebody deletes the chunk",
+		m.logger.Error("pgqueue: a chunk of deliveries is damaged; its unreadable deliveries stay in the table until somebody deletes the chunk",
 			"chunk", c.id, "destination", c.queue.destination, "error", c.damaged)
 	}
 	c.used = time.Now()
-	s.chunks[c.id] = c
-	s.bytes += c.size
+	m.chunks[c.id] = c
+	m.bytes += c.size
 	for i := range c.items {
 		if it := &c.items[i]; it.state == free {
-			s.enqueue(it)
+			m.enqueue(it)
 		}
 	}
 }
 
 // forget removes chunks from memory, and ends the claims of their items.
-func (s *memory) forget(cs ...*chunk) {
+func (m *memory) forget(cs ...*chunk) {
 	changed := make(map[*queue]bool)
 	for _, c := range cs {
-		if s.chunks[c.id] != c {
+		if m.chunks[c.id] != c {
 			continue
 		}
-		delete(s.chunks, c.id)
-		s.bytes -= c.size
+		delete(m.chunks, c.id)
+		m.bytes -= c.size
 		for i := range c.items {
 			it := &c.items[i]
 			if it.state == free {
-				changed[s.queueOf(c.queue)] = true
+				changed[m.queueOf(c.queue)] = true
 			}
-			s.unhand(it, settled)
+			m.unhand(it, settled)
 		}
 	}
 	for q := range changed { // once, not for each item
@@ -206,50 +270,39 @@ func (s *memory) forget(cs ...*chunk) {
 	}
 }
 
-// Changed implements store.Store.
-func (s *memory) Changed() <-chan struct{} { return s.changed }
-
-// signal puts a value into a channel with capacity 1, unless it has one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // hear notes that the database may have other unclaimed chunks of these destinations. Then Fetch and
-// Heads ask for them. The names may be made up, so it adds no queues.
-func (s *memory) hear(names ...string) {
-	s.mu.Lock()
+// Heads ask for them. The names may be made up, so it adds no queues. It locks mu.
+func (m *memory) hear(names ...string) {
+	m.mu.Lock()
 	for _, name := range names {
-		if s.news != nil {
-			s.news[name] = true
+		if m.news != nil {
+			m.news[name] = true
 		}
-		if len(s.news) > maxNews {
-			s.news = nil
+		if len(m.news) > maxNews {
+			m.news = nil
 		}
 		for _, key := range queuesOf(name) {
-			at := &s.heard
-			if q := s.queues[key]; q != nil {
+			at := &m.heard
+			if q := m.queues[key]; q != nil {
 				at = &q.heard
 			}
-			*at = s.event()
+			*at = m.event()
 		}
 	}
-	s.mu.Unlock()
-	signal(s.changed)
+	m.mu.Unlock()
+	m.changed.Set()
 }
 
-// hearAny does the same for all destinations. It removes empty queues.
-func (s *memory) hearAny() {
-	s.mu.Lock()
-	s.news, s.heard = nil, s.event()
-	for key, q := range s.queues {
-		q.heard = s.event()
+// hearAny does the same for all destinations, and removes empty queues. It locks mu.
+func (m *memory) hearAny() {
+	m.mu.Lock()
+	m.news, m.heard = nil, m.event()
+	for key, q := range m.queues {
+		q.heard = m.event()
 		if len(q.free) == 0 && q.beyond == never {
-			delete(s.queues, key)
+			delete(m.queues, key)
 		}
 	}
-	s.mu.Unlock()
-	signal(s.changed)
+	m.mu.Unlock()
+	m.changed.Set()
 }

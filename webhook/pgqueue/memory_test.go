@@ -32,7 +32,7 @@ func TestAnswerOfQueryMayBeOld(t *testing.T) {
 		{"later query without a head", func(s *memory) { s.learn(head{key, never, 1}, s.event()) }, 7, false, 7},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &memory{changed: make(chan struct{}, 1), queues: make(map[queueKey]*queue), news: make(map[string]bool)}
+			s := &memory{changed: store.NewSignal(), queues: make(map[queueKey]*queue), news: make(map[string]bool)}
 			if !s.queueOf(key).stale() {
 				t.Error("a new queue is not stale, want stale")
 			}
@@ -49,7 +49,7 @@ func TestAnswerOfQueryMayBeOld(t *testing.T) {
 
 // A node that only puts never asks for heads. It does not remember each destination that it hears of.
 func TestNodeThatOnlyPutsForgetsNews(t *testing.T) {
-	s := &memory{changed: make(chan struct{}, 1), queues: make(map[queueKey]*queue)}
+	s := &memory{changed: store.NewSignal(), queues: make(map[queueKey]*queue)}
 	for range 3 {
 		s.hear("crm", "mail")
 		s.hearAny()
@@ -63,7 +63,7 @@ func TestNodeThatOnlyPutsForgetsNews(t *testing.T) {
 // and to settle the first one, with 20,000 chunks of one delivery each in memory.
 func BenchmarkBacklogInMemory(b *testing.B) {
 	s := &memory{
-		heartbeat: heartbeat{database: &database{}}, queues: make(map[queueKey]*queue),
+		queues: make(map[queueKey]*queue),
 		chunks: make(map[int64]*chunk), claims: make(map[uint64]*item),
 	}
 	key := queueKey{destination: "crm"}
@@ -90,7 +90,7 @@ func BenchmarkBacklogInMemory(b *testing.B) {
 // chunks it claims and gives back page by page, would keep all bodies in memory.
 func TestQueuesHaveOnlyFreeItems(t *testing.T) {
 	s := &memory{
-		heartbeat: heartbeat{database: &database{}}, queues: make(map[queueKey]*queue),
+		queues: make(map[queueKey]*queue),
 		chunks: make(map[int64]*chunk), claims: make(map[uint64]*item),
 	}
 	key := queueKey{destination: "crm"}

@@ -25,7 +25,7 @@ func TestWaitingFindsChunksThatMove(t *testing.T) {
 	move := func() {
 		t.Helper()
 		var part int
-		if err := q.pool.QueryRow(t.Context(), q.in("SELECT chunk_part FROM S.state")).Scan(&part); err != nil {
+		if err := q.db.pool.QueryRow(t.Context(), q.db.in("SELECT chunk_part FROM S.state")).Scan(&part); err != nil {
 			t.Fatal(err)
 		}
 		for range 12 { // fills the partition
@@ -37,15 +37,15 @@ func TestWaitingFindsChunksThatMove(t *testing.T) {
 			putAll(t, q, ds...)
 		}
 		settleAll(t, q, store.Done, fetchUntil(t, q, 1200, "big"))
-		if _, err := q.pool.Exec(t.Context(), q.in("UPDATE S.state SET chunk_since = chunk_since - interval '1 hour'")); err != nil {
+		if _, err := q.db.pool.Exec(t.Context(), q.db.in("UPDATE S.state SET chunk_since = chunk_since - interval '1 hour'")); err != nil {
 			t.Fatal(err)
 		}
 		testkit.Until(t, "upkeep moves the chunks", func() bool {
-			if err := q.upkeep(t.Context()); err != nil {
+			if err := q.maintainer.upkeep(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var left int
-			if err := q.pool.QueryRow(t.Context(), q.in("SELECT count(*) FROM S.chunk WHERE part = $1"), part).Scan(&left); err != nil {
+			if err := q.db.pool.QueryRow(t.Context(), q.db.in("SELECT count(*) FROM S.chunk WHERE part = $1"), part).Scan(&left); err != nil {
 				t.Fatal(err)
 			}
 			return left == 0

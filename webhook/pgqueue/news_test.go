@@ -24,19 +24,19 @@ func TestMadeUpNotificationsTakeLittleMemory(t *testing.T) {
 	}
 	heads()
 	for i := range 200_000 {
-		s.hear(fmt.Sprint("made-up", i))
-		if s.mu.Lock(); len(s.news) > maxNews || len(s.queues) > 0 {
-			t.Fatalf("after %d notifications: %d names and %d queues in memory, want at most %d, and none", i+1, len(s.news), len(s.queues), maxNews)
+		s.memory.hear(fmt.Sprint("made-up", i))
+		if s.memory.mu.Lock(); len(s.memory.news) > maxNews || len(s.memory.queues) > 0 {
+			t.Fatalf("after %d notifications: %d names and %d queues in memory, want at most %d, and none", i+1, len(s.memory.news), len(s.memory.queues), maxNews)
 		}
-		s.mu.Unlock()
+		s.memory.mu.Unlock()
 		if i == maxNews/2 {
-			if n := heads(); n != 0 || len(s.queues) > 0 {
-				t.Fatalf("Heads yields %d made-up destinations, and %d queues are in memory; want none", n, len(s.queues))
+			if n := heads(); n != 0 || len(s.memory.queues) > 0 {
+				t.Fatalf("Heads yields %d made-up destinations, and %d queues are in memory; want none", n, len(s.memory.queues))
 			}
 		}
 	}
 	putAll(t, s, deliveries("crm", 0, 1)...)
-	if err := s.release(t.Context(), 0); err != nil {
+	if err := s.claimer.release(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if n := heads(); n != 1 {

@@ -75,7 +75,7 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 			case 0:
 				err = n.Forward(ctx, destination, call)
 			case 1:
-				err = pgx.BeginFunc(ctx, n.store.pool, func(tx pgx.Tx) error { return n.ForwardTx(ctx, tx, destination, call) })
+				err = pgx.BeginFunc(ctx, n.store.db.pool, func(tx pgx.Tx) error { return n.ForwardTx(ctx, tx, destination, call) })
 			default:
 				var tx *sql.Tx
 				if tx, err = db.Begin(); err == nil {
@@ -95,7 +95,7 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 	a, b := start(), start()
 	forward(a, "good", 0, 60) // no node is running yet
 	forward(b, "gone", 0, 30)
-	err = pgx.BeginFunc(ctx, a.store.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, a.store.db.pool, func(tx pgx.Tx) error {
 		if err := a.ForwardTx(ctx, tx, "good", &analytics.Track{UserId: "u1", Event: "Never", MessageId: "never"}); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 		ds[i].User = fmt.Sprint("u", i/10)
 		ds[i].Due = ds[i].Due.Add(time.Duration(i/10) * time.Hour)
 	}
-	if err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+	if err := pgx.BeginFunc(ctx, b.db.pool, func(tx pgx.Tx) error {
 		_, err := b.PutTx(ctx, tx, puts(ds...))
 		return err
 	}); err != nil {

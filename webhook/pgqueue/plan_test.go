@@ -15,20 +15,20 @@ func TestGenericPlansUseIndexes(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	for _, c := range []struct{ name, sql, args string }{
-		{"claim", q.in(claimSQL), `(1, '{}', '{}', 1, '{}')`},
-		{"heads", q.in(headsSQL), `('{}')`},
-		{"heads of all", q.in(headsSQL), `(NULL)`},
-		{"waiting", q.in(waitingSQL), `('')`},
-		{"chunks", q.in(chunksSQL), `('{}')`},
-		{"sweep", q.in(sweepSQL), `(1, '{}')`},
-		{"claimed", q.in(claimedSQL), `(1)`},
-		{"free", q.in(freeSQL), `('', 1, '{}', '{}')`},
-		{"heal", q.in(healSQL), `('', 1)`},
-		{"take over", q.in(takeOverSQL), `('', 1, '1s', '1s')`},
+		{"claim", q.db.in(claimSQL), `(1, '{}', '{}', 1, '{}')`},
+		{"heads", q.db.in(headsSQL), `('{}')`},
+		{"heads of all", q.db.in(headsSQL), `(NULL)`},
+		{"waiting", q.db.in(waitingSQL), `('')`},
+		{"chunks", q.db.in(chunksSQL), `('{}')`},
+		{"sweep", q.db.in(sweepSQL), `(1, '{}')`},
+		{"claimed", q.db.in(claimedSQL), `(1)`},
+		{"free", q.db.in(freeSQL), `('', 1, '{}', '{}')`},
+		{"heal", q.db.in(healSQL), `('', 1)`},
+		{"take over", q.db.in(takeOverSQL), `('', 1, '1s', '1s')`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := t.Context()
-			tx, err := q.pool.Begin(ctx)
+			tx, err := q.db.pool.Begin(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,13 +82,13 @@ func TestFunctionsUseIndexes(t *testing.T) {
 			return err
 		}, 20},
 		{"rotate_chunks", "chunk%", func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), q.in("SELECT S.rotate_chunks(0, clock_timestamp())"))
+			_, err := tx.Exec(t.Context(), q.db.in("SELECT S.rotate_chunks(0, clock_timestamp())"))
 			return err
 		}, 3},
 	} {
 		ctx := t.Context()
 		for _, table := range []string{"dedup_0", "dedup_1", "chunk_1", "chunk_2", "chunk_3"} {
-			if _, err := q.pool.Exec(ctx, "VACUUM ANALYZE "+q.schema+"."+table); err != nil {
+			if _, err := q.db.pool.Exec(ctx, "VACUUM ANALYZE "+q.db.schema+"."+table); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -105,7 +105,7 @@ func TestFunctionsUseIndexes(t *testing.T) {
 		}
 		var all, found int
 		err = tx.QueryRow(ctx, "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname LIKE $2",
-			q.config.Schema, c.tables).Scan(&all, &found)
+			q.db.config.Schema, c.tables).Scan(&all, &found)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func TestPooler(t *testing.T) {
 			q := openOn(t, p, Config{Schema: schemaOf(t.TempDir()), NoListen: true, Claim: time.Hour, Poll: 100 * time.Millisecond})
 			defer q.Close()
 			ctx := t.Context()
-			if err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
+			if err := pgx.BeginFunc(ctx, q.db.pool, func(tx pgx.Tx) error {
 				_, err := q.PutTx(ctx, tx, puts(deliveries("crm", 0, 100)...))
 				return err
 			}); err != nil {
@@ -67,7 +67,7 @@ func TestPooler(t *testing.T) {
 			if _, err := q.Set(ctx, store.Setting{Name: "pause/crm", Value: []byte("{}")}); err != nil {
 				t.Error(err)
 			}
-			if err := errors.Join(q.upkeep(ctx), q.takeOver(ctx)); err != nil {
+			if err := errors.Join(q.maintainer.upkeep(ctx), q.maintainer.takeOver(ctx)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -21,12 +21,12 @@ import (
 func TestPutEndsAtItsDeadline(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Claim: time.Hour})
 	defer q.Close()
-	tx, err := q.pool.Begin(t.Context())
+	tx, err := q.db.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+q.schema+".chunk IN ACCESS EXCLUSIVE MODE"); err != nil {
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+q.db.schema+".chunk IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -109,8 +109,8 @@ func TestPutThatIsTriedAgainEndsAtItsDeadline(t *testing.T) {
 				close(p.done)
 			}
 		})
-		for range q.pool.Config().MaxConns { // the database does not answer
-			conn, err := q.pool.Acquire(t.Context())
+		for range q.db.pool.Config().MaxConns { // the database does not answer
+			conn, err := q.db.pool.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestPutTxNoDedup(t *testing.T) {
 		{"all with NoDedup", []store.Put{again, again}, 2},
 		{"one with NoDedup, one put before, one new", append(puts(ds...), again), 2},
 	} {
-		err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
+		err := pgx.BeginFunc(ctx, q.db.pool, func(tx pgx.Tx) error {
 			n, err := q.PutTx(ctx, tx, tt.ps)
 			if err == nil && n != tt.want {
 				t.Errorf("%s: PutTx = %d, want %d", tt.name, n, tt.want)
@@ -162,7 +162,7 @@ func TestPutTxIgnoresTemporaryTables(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	ctx := t.Context()
-	err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, q.db.pool, func(tx pgx.Tx) error {
 		for _, table := range []string{"state", "dedup", "chunk"} {
 			if _, err := tx.Exec(ctx, "CREATE TEMPORARY TABLE "+table+" (id bigint) ON COMMIT DROP"); err != nil {
 				return err

@@ -76,10 +76,10 @@ func useAll(t testing.TB, q *Store) {
 			_, err := q.Set(ctx, store.Setting{Name: "pause/crm", Value: []byte("{}")})
 			return err
 		},
-		func() error { return q.release(ctx, 0) },
-		func() error { return q.upkeep(ctx) },
-		func() error { return q.takeOver(ctx) },
-		func() error { return q.beat(ctx) },
+		func() error { return q.claimer.release(ctx, 0) },
+		func() error { return q.maintainer.upkeep(ctx) },
+		func() error { return q.maintainer.takeOver(ctx) },
+		func() error { return q.beatNow(ctx) },
 	} {
 		if err := call(); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestAnyNameOfSchema(t *testing.T) {
 		if err := q.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := pool(t).Exec(t.Context(), "DROP SCHEMA "+q.schema+" CASCADE"); err != nil {
+		if _, err := pool(t).Exec(t.Context(), "DROP SCHEMA "+q.db.schema+" CASCADE"); err != nil {
 			t.Fatal(err)
 		}
 		text, err := SQL(c.Schema, 0)
@@ -183,10 +183,10 @@ func TestOtherRolesCannotStopStore(t *testing.T) {
 	useAll(t, q)
 	rotate(t, q, 0)
 	var locks int
-	if err := q.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&locks); err != nil || locks > 0 {
+	if err := q.db.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&locks); err != nil || locks > 0 {
 		t.Errorf("the store holds %d advisory locks, %v; want none", locks, err)
 	}
-	if _, err := stranger.Exec(t.Context(), q.in("LOCK TABLE S.dedup IN ACCESS SHARE MODE")); err == nil {
+	if _, err := stranger.Exec(t.Context(), q.db.in("LOCK TABLE S.dedup IN ACCESS SHARE MODE")); err == nil {
 		t.Error("another role could lock a table")
 	}
 }
@@ -220,7 +220,7 @@ func TestOpenMigrates(t *testing.T) {
 	putAll(t, old, deliveries("mail", 0, 10)...)
 	q := openWith(t, c)
 	defer q.Close()
-	if v, _, err := versionOf(t.Context(), q.pool, q.schema); v != len(all) || err != nil {
+	if v, _, err := versionOf(t.Context(), q.db.pool, q.db.schema); v != len(all) || err != nil {
 		t.Errorf("version %d, %v; want %d", v, err, len(all))
 	}
 	settleAll(t, old, store.Done, fetchUntil(t, old, 10, "mail"))
@@ -263,7 +263,7 @@ func TestPublicationOfAllTables(t *testing.T) {
 			}); err != nil {
 				t.Error(err)
 			}
-			if _, err := p.Exec(t.Context(), q.in("UPDATE S.state SET chunk_part = 1")); err != nil {
+			if _, err := p.Exec(t.Context(), q.db.in("UPDATE S.state SET chunk_part = 1")); err != nil {
 				t.Error(err)
 			}
 			without, err := collect(t.Context(), p, pgx.RowTo[string], `SELECT relname FROM pg_class c

@@ -122,7 +122,7 @@ func TestPutTxWorksAtEachIsolationLevel(t *testing.T) {
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 1)...)
 	for i, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
-		tx, err := q.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+		tx, err := q.db.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 		if err != nil {
 			t.Fatal(err)
 		}

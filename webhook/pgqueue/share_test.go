@@ -85,22 +85,22 @@ func TestNodeThatMissedHeartbeatTakesOverNobody(t *testing.T) {
 	defer b.Close()
 	declaresDead := func() bool { // whether a takes over from b
 		t.Helper()
-		if err := a.takeOver(t.Context()); err != nil {
+		if err := a.maintainer.takeOver(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var lives bool
-		if err := a.pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM "+a.schema+".node WHERE id = $1)", b.nodeNow()).Scan(&lives); err != nil {
+		if err := a.db.pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM "+a.db.schema+".node WHERE id = $1)", b.memory.nodeNow()).Scan(&lives); err != nil {
 			t.Fatal(err)
 		}
 		return !lives
 	}
 	last := func(ago time.Duration) { // sets when the last heartbeat was stored; no heartbeat before it was late
-		if _, err := a.pool.Exec(t.Context(), "UPDATE "+a.schema+`.node SET steady = clock_timestamp() - interval '10 hours',
-			seen = clock_timestamp() - $2::bigint * interval '1 microsecond' WHERE id = $1`, a.nodeNow(), ago.Microseconds()); err != nil {
+		if _, err := a.db.pool.Exec(t.Context(), "UPDATE "+a.db.schema+`.node SET steady = clock_timestamp() - interval '10 hours',
+			seen = clock_timestamp() - $2::bigint * interval '1 microsecond' WHERE id = $1`, a.memory.nodeNow(), ago.Microseconds()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.pool.Exec(t.Context(), "UPDATE "+a.schema+".node SET expires = expires - interval '2 hours'"); err != nil {
+	if _, err := a.db.pool.Exec(t.Context(), "UPDATE "+a.db.schema+".node SET expires = expires - interval '2 hours'"); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -110,10 +110,10 @@ func TestNodeThatMissedHeartbeatTakesOverNobody(t *testing.T) {
 		want bool
 	}{
 		{"its last heartbeat is too old", time.Hour, func(context.Context) error { return nil }, false},
-		{"its first heartbeat after a long gap", time.Hour, a.beat, false},
-		{"it has missed one heartbeat", time.Hour * 6 / 10, a.beat, false},
-		{"it has started over as a new node", time.Hour, a.enroll, false},
-		{"it has missed no heartbeat", time.Hour / 4, a.beat, true},
+		{"its first heartbeat after a long gap", time.Hour, a.beatNow, false},
+		{"it has missed one heartbeat", time.Hour * 6 / 10, a.beatNow, false},
+		{"it has started over as a new node", time.Hour, a.claimer.enroll, false},
+		{"it has missed no heartbeat", time.Hour / 4, a.beatNow, true},
 	} {
 		last(tt.ago)
 		if err := tt.beat(t.Context()); err != nil {
@@ -134,24 +134,24 @@ func TestTakeOverRemovesNodeAndFreesItsClaimsAtOnce(t *testing.T) {
 	defer b.Close()
 	exec := func(sql string, args ...any) {
 		t.Helper()
-		if _, err := a.pool.Exec(t.Context(), a.in(sql), args...); err != nil {
+		if _, err := a.db.pool.Exec(t.Context(), a.db.in(sql), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	putAll(t, b, deliveries("crm", 0, 10)...)
 	fetchUntil(t, b, 5, "crm")
-	exec(`UPDATE S.node SET steady = steady - interval '10 hours' WHERE id = $1`, a.nodeNow())
-	exec(`UPDATE S.node SET expires = expires - interval '2 hours' WHERE id = $1`, b.nodeNow())
+	exec(`UPDATE S.node SET steady = steady - interval '10 hours' WHERE id = $1`, a.memory.nodeNow())
+	exec(`UPDATE S.node SET expires = expires - interval '2 hours' WHERE id = $1`, b.memory.nodeNow())
 	exec(`ALTER TABLE S.chunk ADD CONSTRAINT stays_claimed CHECK (node <> 0) NOT VALID`)
-	if err := a.takeOver(t.Context()); !hasCode(err, "23514") {
+	if err := a.maintainer.takeOver(t.Context()); !hasCode(err, "23514") {
 		t.Errorf("takeOver = %v, want SQLSTATE 23514 (check_violation)", err)
 	}
 	exec(`ALTER TABLE S.chunk DROP CONSTRAINT stays_claimed`)
-	if err := a.takeOver(t.Context()); err != nil {
+	if err := a.maintainer.takeOver(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var claimed int
-	if err := a.pool.QueryRow(t.Context(), a.in(`SELECT count(*) FROM S.chunk WHERE node <> 0`)).Scan(&claimed); err != nil || claimed != 0 {
+	if err := a.db.pool.QueryRow(t.Context(), a.db.in(`SELECT count(*) FROM S.chunk WHERE node <> 0`)).Scan(&claimed); err != nil || claimed != 0 {
 		t.Errorf("after takeOver the dead node has %d chunks (%v), want 0", claimed, err)
 	}
 }
@@ -163,15 +163,15 @@ func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 10)...)
 	held := fetchUntil(t, q, 5, "crm")
-	node := q.nodeNow()
-	if _, err := q.pool.Exec(t.Context(), "DELETE FROM "+q.schema+".node WHERE id = $1", node); err != nil {
+	node := q.memory.nodeNow()
+	if _, err := q.db.pool.Exec(t.Context(), "DELETE FROM "+q.db.schema+".node WHERE id = $1", node); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.upkeep(t.Context()); err != nil {
+	if err := q.maintainer.upkeep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	q.Present(func() ([]byte, bool) { return nil, true }) // makes the process send a heartbeat at once
-	testkit.Until(t, "the process is a new node", func() bool { return q.nodeNow() != node })
+	testkit.Until(t, "the process is a new node", func() bool { return q.memory.nodeNow() != node })
 	ds := fetchUntil(t, q, 10, "crm")
 	settleAll(t, q, store.Retry, held) // changes nothing: the old node has no claims any more
 	settleAll(t, q, store.Done, ds)
@@ -189,14 +189,14 @@ func TestNewNodeHasNoClaimsOfOldNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(ctx, q.in("DELETE FROM S.node")); err != nil {
+	if _, err := tx.Exec(ctx, q.db.in("DELETE FROM S.node")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(ctx, q.in("LOCK TABLE S.node")); err != nil {
+	if _, err := tx.Exec(ctx, q.db.in("LOCK TABLE S.node")); err != nil {
 		t.Fatal(err)
 	}
 	started := make(chan error, 1)
-	go func() { started <- q.enroll(ctx) }()
+	go func() { started <- q.claimer.enroll(ctx) }()
 	waitForLock(t, tx, q, "node") // the process becomes a new node
 	out := make([]store.Result, 1)
 	if err := q.Put(ctx, []store.Put{{Delivery: deliveries("crm", 0, 1)[0], Keep: true}}, out); err != nil || out[0].Claim == 0 {
@@ -205,10 +205,10 @@ func TestNewNodeHasNoClaimsOfOldNode(t *testing.T) {
 	if err := errors.Join(tx.Commit(ctx), <-started); err != nil {
 		t.Fatal(err)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.chunks)+len(q.claims) != 0 {
-		t.Errorf("the new node has %d chunks and %d claims in memory, want none", len(q.chunks), len(q.claims))
+	q.memory.mu.Lock()
+	defer q.memory.mu.Unlock()
+	if len(q.memory.chunks)+len(q.memory.claims) != 0 {
+		t.Errorf("the new node has %d chunks and %d claims in memory, want none", len(q.memory.chunks), len(q.memory.claims))
 	}
 }
 
@@ -219,9 +219,9 @@ func TestSearchIsRepeatedWithinAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Second, Claim: time.Hour})
 		defer q.Close()
-		q.mu.Lock()
-		q.looked = 25 * time.Second
-		q.mu.Unlock()
+		q.memory.mu.Lock()
+		q.memory.looked = 25 * time.Second
+		q.memory.mu.Unlock()
 		time.Sleep(2 * time.Second) // the store polls
 		select {
 		case <-q.Changed():
@@ -247,7 +247,7 @@ func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
 	ds[0].User = "u1"
 	putAll(t, b, ds...)
 	ds = fetchUntil(t, b, 1, "crm")
-	if err := a.settling.Acquire(ctx, 1); err != nil { // the sweep of Erase waits
+	if err := a.claimer.settling.Acquire(ctx, 1); err != nil { // the sweep of Erase waits
 		t.Fatal(err)
 	}
 	type result struct {
@@ -260,14 +260,14 @@ func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
 		ended <- result{erased, claimed, err}
 	}()
 	testkit.Until(t, "Erase has begun", func() bool {
-		idle := a.fetching.TryAcquire(1)
+		idle := a.claimer.fetching.TryAcquire(1)
 		if idle {
-			a.fetching.Release(1)
+			a.claimer.fetching.Release(1)
 		}
 		return !idle
 	})
 	settleAll(t, b, store.Bury, ds)
-	a.settling.Release(1)
+	a.claimer.settling.Release(1)
 	if r := <-ended; r != (result{1, 0, nil}) {
 		t.Errorf("Erase = %+v, want that the delivery is erased", r)
 	}
@@ -294,11 +294,11 @@ func TestSweepLetsOthersIn(t *testing.T) {
 				s.Release(1)
 			}
 		}
-		n, claimed, err := q.sweep(t.Context(), `destination = $2`, "crm", func(*store.Delivery) store.Verdict {
+		n, claimed, err := q.claimer.sweep(t.Context(), `destination = $2`, "crm", func(*store.Delivery) store.Verdict {
 			switch seen++; {
 			case seen == 1:
-				go let(q.fetching, &fetches) // until the end of the first page
-				go let(q.settling, &settles)
+				go let(q.claimer.fetching, &fetches) // until the end of the first page
+				go let(q.claimer.settling, &settles)
 				synctest.Wait() // they wait for the sweep
 			case seen > chunkPage && !(fetches.Load() && settles.Load()):
 				t.Errorf("between two pages: Fetch can begin: %v, Settle: %v; want both", fetches.Load(), settles.Load())
@@ -325,17 +325,17 @@ func TestChunksAreGivenBackAfterDeadlock(t *testing.T) {
 		`CREATE FUNCTION S.deadlock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01'; END $$`,
 		`CREATE TRIGGER deadlock BEFORE UPDATE ON S.chunk FOR EACH ROW EXECUTE FUNCTION S.deadlock()`,
 	} {
-		if _, err := a.pool.Exec(ctx, a.in(sql)); err != nil {
+		if _, err := a.db.pool.Exec(ctx, a.db.in(sql)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := a.release(ctx, 0); !hasCode(err, deadlockDetected) {
+	if err := a.claimer.release(ctx, 0); !hasCode(err, deadlockDetected) {
 		t.Fatalf("release = %v, want SQLSTATE 40P01 (deadlock_detected)", err)
 	}
-	if _, err := a.pool.Exec(ctx, a.in(`DROP TRIGGER deadlock ON S.chunk`)); err != nil {
+	if _, err := a.db.pool.Exec(ctx, a.db.in(`DROP TRIGGER deadlock ON S.chunk`)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.reconcile(ctx); err != nil {
+	if err := a.claimer.reconcile(ctx); err != nil {
 		t.Fatal(err)
 	}
 	settleAll(t, b, store.Done, fetchUntil(t, b, 10, "crm"))
@@ -367,12 +367,12 @@ func TestNothingIsHandedOutByLateAnswer(t *testing.T) {
 			defer other.Close()
 			ctx := t.Context()
 			putAll(t, other, deliveries("mail", 0, 1)...)
-			tx, err := other.pool.Begin(ctx)
+			tx, err := other.db.pool.Begin(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer tx.Rollback(context.Background())
-			if _, err := tx.Exec(ctx, q.in("LOCK TABLE S.chunk")); err != nil {
+			if _, err := tx.Exec(ctx, q.db.in("LOCK TABLE S.chunk")); err != nil {
 				t.Fatal(err)
 			}
 			handed := false
@@ -383,9 +383,9 @@ func TestNothingIsHandedOutByLateAnswer(t *testing.T) {
 				ended <- err
 			}()
 			waitForLock(t, tx, q, "chunk")
-			q.mu.Lock()
-			q.sent = q.sent.Add(-q.config.Claim)
-			q.mu.Unlock()
+			q.memory.mu.Lock()
+			q.heartbeat.sent = q.heartbeat.sent.Add(-q.db.config.Claim)
+			q.memory.mu.Unlock()
 			if err := errors.Join(tx.Rollback(ctx), <-ended); err != nil || handed {
 				t.Errorf("the call hands out the delivery: %v, %v; want false", handed, err)
 			}
@@ -398,7 +398,7 @@ func waitForLock(t *testing.T, tx pgx.Tx, q *Store, table string) {
 	t.Helper()
 	testkit.Until(t, "a transaction waits for the table "+table, func() bool {
 		var waits bool
-		sql := "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '" + q.schema + "." + table + "'::regclass)"
+		sql := "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '" + q.db.schema + "." + table + "'::regclass)"
 		if err := tx.QueryRow(t.Context(), sql).Scan(&waits); err != nil {
 			t.Fatal(err)
 		}
@@ -416,12 +416,12 @@ func TestReleaseDuringPut(t *testing.T) {
 	if _, err := q.Fetch(ctx, []store.Want{{Destination: "crm", Max: 1}}, 1, nil); err != nil { // so that this node claims what it puts
 		t.Fatal(err)
 	}
-	tx, err := other.pool.Begin(ctx)
+	tx, err := other.db.pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(ctx, q.in("LOCK TABLE S.chunk")); err != nil {
+	if _, err := tx.Exec(ctx, q.db.in("LOCK TABLE S.chunk")); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -446,7 +446,7 @@ func TestPutTx(t *testing.T) {
 				var err error
 				ctx := t.Context()
 				if driver == "pgx" {
-					tx, berr := q.pool.Begin(ctx)
+					tx, berr := q.db.pool.Begin(ctx)
 					if berr != nil {
 						t.Fatal(berr)
 					}
@@ -509,7 +509,7 @@ func TestSerializablePutTxStoresEachDeliveryOnce(t *testing.T) {
 	put := func(d store.Delivery) error {
 		for {
 			n := 0
-			err := pgx.BeginTxFunc(t.Context(), q.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) (err error) {
+			err := pgx.BeginTxFunc(t.Context(), q.db.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) (err error) {
 				n, err = q.PutTx(t.Context(), tx, puts(d))
 				return err
 			})
@@ -544,7 +544,7 @@ func TestUpkeepTruncatesPartition(t *testing.T) {
 	ctx := t.Context()
 	size := func(table string) (n int64) {
 		t.Helper()
-		if err := q.pool.QueryRow(ctx, "SELECT pg_total_relation_size('"+q.schema+"."+table+"')").Scan(&n); err != nil {
+		if err := q.db.pool.QueryRow(ctx, "SELECT pg_total_relation_size('"+q.db.schema+"."+table+"')").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -559,7 +559,7 @@ func TestUpkeepTruncatesPartition(t *testing.T) {
 		putAll(t, q, ds...)
 	}
 	settleAll(t, q, store.Done, fetchUntil(t, q, 1199, "crm"))
-	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".state SET chunk_since = chunk_since - interval '1 hour'"); err != nil {
+	if _, err := q.db.pool.Exec(ctx, "UPDATE "+q.db.schema+".state SET chunk_since = chunk_since - interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
 	if size("chunk_0") < smallBytes {
@@ -569,14 +569,14 @@ func TestUpkeepTruncatesPartition(t *testing.T) {
 	rest := fetchUntil(t, q, 1, "crm")
 	settleAll(t, q, store.Return, rest)
 	testkit.Until(t, "chunk_0 is small, and new chunks go to another partition", func() bool { // upkeep waits while an autovacuum has the table
-		if err := q.upkeep(ctx); err != nil {
+		if err := q.maintainer.upkeep(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.release(ctx, 0); err != nil {
+		if err := q.claimer.release(ctx, 0); err != nil {
 			t.Fatal(err)
 		}
 		var part int
-		if err := q.pool.QueryRow(ctx, "SELECT chunk_part FROM "+q.schema+".state").Scan(&part); err != nil {
+		if err := q.db.pool.QueryRow(ctx, "SELECT chunk_part FROM "+q.db.schema+".state").Scan(&part); err != nil {
 			t.Fatal(err)
 		}
 		return size("chunk_0") <= smallBytes && part != 0
@@ -593,7 +593,7 @@ func TestDamageHidesNoOtherDelivery(t *testing.T) {
 	defer s.Close()
 	exec := func(sql string, args ...any) {
 		t.Helper()
-		if _, err := s.pool.Exec(t.Context(), strings.ReplaceAll(sql, "S.", s.schema+"."), args...); err != nil {
+		if _, err := s.db.pool.Exec(t.Context(), strings.ReplaceAll(sql, "S.", s.db.schema+"."), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -656,7 +656,7 @@ func TestWaitingView(t *testing.T) {
 	d[0].Attempts = []store.Attempt{{Reason: store.ReasonTimeout}}
 	d[0].Due, d[0].Expires = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
 	settleAll(t, s, store.Retry, d)
-	rows, err := s.pool.Query(t.Context(), "SELECT concat_ws(' ', destination, deliveries, queue, state, node, reason) FROM "+s.schema+".waiting ORDER BY 1")
+	rows, err := s.db.pool.Query(t.Context(), "SELECT concat_ws(' ', destination, deliveries, queue, state, node, reason) FROM "+s.db.schema+".waiting ORDER BY 1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ type cost struct{ wal, commits, database, process float64 }
 
 func costs(b *testing.B, q *Store) (c cost) {
 	b.Helper()
-	err := q.pool.QueryRow(context.Background(), `SELECT pg_current_wal_lsn() - '0/0'::pg_lsn,
+	err := q.db.pool.QueryRow(context.Background(), `SELECT pg_current_wal_lsn() - '0/0'::pg_lsn,
 	(SELECT xact_commit FROM pg_stat_database WHERE datname = current_database())`).Scan(&c.wal, &c.commits)
 	if err != nil {
 		b.Fatal(err)
@@ -103,9 +103,9 @@ func bareCPU(b *testing.B, l *bench.Load) float64 {
 // the table and its indexes, and the numbers of live and dead rows.
 func bloat(b *testing.B, q *Store) string {
 	b.Helper()
-	rows, err := q.pool.Query(context.Background(), `SELECT relname, pg_table_size(relid) / 1048576, pg_indexes_size(relid) / 1048576,
+	rows, err := q.db.pool.Query(context.Background(), `SELECT relname, pg_table_size(relid) / 1048576, pg_indexes_size(relid) / 1048576,
 	pg_stat_get_live_tuples(relid), pg_stat_get_dead_tuples(relid)
-FROM pg_stat_user_tables WHERE schemaname = $1 AND pg_total_relation_size(relid) > 1048576 ORDER BY relname`, q.config.Schema)
+FROM pg_stat_user_tables WHERE schemaname = $1 AND pg_total_relation_size(relid) > 1048576 ORDER BY relname`, q.db.config.Schema)
 	if err != nil {
 		b.Fatal(err)
 	}

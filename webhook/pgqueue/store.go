@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/check"
@@ -85,13 +85,19 @@ func (c *Config) late() time.Duration { return c.Claim / 2 }
 // Claim is long, so that Ready soon knows that the database is lost.
 func (c *Config) pulse() time.Duration { return min(c.Claim, DefaultClaim) / 4 }
 
-// A Store is a store.Store, store.Shared and audience.Roster. Its parts are in layers, each of which
-// embeds the next: claimer, memory, heartbeat and database.
+// A Store is a store.Store, store.Shared, store.Outbox, store.Maintained and audience.Roster.
 type Store struct {
-	claimer
-	puts     *store.Batcher[put] // the calls of Put that wait for a transaction
-	alone    *store.Batcher[put] // those that wait for a transaction of their own
-	farewell time.Duration       // how long Close waits for the database
+	db         *database
+	heartbeat  *heartbeat
+	memory     *memory
+	claimer    *claimer
+	maintainer *maintainer
+	puts       *store.Batcher[put] // the calls of Put that wait for a transaction
+	alone      *store.Batcher[put] // those that wait for a transaction of their own
+	farewell   time.Duration       // how long Close waits for the database
+
+	stop       context.CancelFunc // ends the goroutines, which run until the Store is closed
+	goroutines sync.WaitGroup
 }
 
 var (
@@ -113,36 +119,46 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{farewell: min(c.Claim, writeTimeout)}
-	s.heartbeat = heartbeat{
-		database: &database{
-			config: c, pool: pool, schema: name, channel: channelOf(c.Schema), steps: store.NewUpkeep("pgqueue", c.Logger),
-			names: strings.NewReplacer("'S.ids'", literal(name+".ids"), "S.", name+"."),
-		},
-		presented: make(chan struct{}, 1), note: func() ([]byte, bool) { return nil, true },
+	db := &database{
+		config: c, pool: pool, schema: name, channel: channelOf(c.Schema),
+		names: strings.NewReplacer("'S.ids'", literal(name+".ids"), "S.", name+"."),
 	}
-	s.changed = make(chan struct{}, 1)
-	s.queues, s.chunks, s.claims = make(map[queueKey]*queue), make(map[int64]*chunk), make(map[uint64]*item)
-	s.fetching, s.settling, s.freeing = semaphore.NewWeighted(1), semaphore.NewWeighted(1), make(map[int64]bool)
-	for _, step := range []func(context.Context) error{s.checkIsolation, s.migrate, s.enroll} {
+	s := newStore(db)
+	for _, step := range []func(context.Context) error{db.checkIsolation, db.migrate, s.claimer.enroll} {
 		if err := step(ctx); err != nil {
 			return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, lineError{err})
 		}
 	}
-	s.background, s.stop = context.WithCancel(context.Background())
-	s.puts, s.alone = store.NewBatcher(2, maxBatch, s.store), store.NewBatcher(1, 0, s.store)
-	s.goroutines.Go(s.live)
-	s.goroutines.Go(s.maintain)
-	if !s.config.NoListen {
-		s.goroutines.Go(s.listen)
+	background, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.goroutines.Go(func() { s.claimer.live(background) })
+	s.goroutines.Go(func() { s.maintainer.maintain(background) })
+	if !c.NoListen {
+		l := listener{db: db, memory: s.memory, maintainer: s.maintainer}
+		s.goroutines.Go(func() { l.listen(background) })
 	}
 	return s, nil
+}
+
+// newStore returns the Store of a database, whose parts do not run yet.
+func newStore(db *database) *Store {
+	logger := db.config.Logger
+	h := newHeartbeat(db)
+	m := newMemory(logger)
+	c := newClaimer(db, h, m)
+	s := &Store{
+		db: db, heartbeat: h, memory: m, claimer: c,
+		maintainer: &maintainer{db: db, heartbeat: h, memory: m, claimer: c, steps: store.NewUpkeep("pgqueue", logger)},
+		farewell:   min(db.config.Claim, writeTimeout),
+	}
+	s.puts, s.alone = store.NewBatcher(2, maxBatch, c.store), store.NewBatcher(1, 0, c.store)
+	return s
 }
 
 // Close implements store.Store. It ends the claims of this node. If the database does not answer
 // within Config.Claim, or within half a minute if that is shorter, the claims end when they expire.
 func (s *Store) Close() error {
-	if !s.calls.Close() {
+	if !s.db.calls.Close() {
 		return nil
 	}
 	s.puts.Close()
@@ -152,8 +168,8 @@ func (s *Store) Close() error {
 
 	ctx, cancel := context.WithTimeout(context.Background(), s.farewell)
 	defer cancel()
-	if err := s.resign(ctx); err != nil {
-		return fmt.Errorf("pgqueue: could not give back the claims of this node; other nodes get them within %v: %w", s.config.Claim, err)
+	if err := s.claimer.resign(ctx); err != nil {
+		return fmt.Errorf("pgqueue: could not give back the claims of this node; other nodes get them within %v: %w", s.db.config.Claim, err)
 	}
 	return nil
 }

@@ -121,6 +121,9 @@ func (s *Store) abandon() {
 	s.goroutines.Wait()
 }
 
+// beatNow sends a heartbeat.
+func (s *Store) beatNow(ctx context.Context) error { return s.heartbeat.beat(ctx, s.memory.nodeNow()) }
+
 // traits tell queuetest what this store can do.
 var traits = queuetest.Traits{
 	Durable: true, Share: true,

@@ -26,7 +26,7 @@ func TestPutWaitsForTransactionWithSameDelivery(t *testing.T) {
 				q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
 				defer q.Close()
 				ctx := t.Context()
-				tx, err := q.pool.Begin(ctx)
+				tx, err := q.db.pool.Begin(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -93,7 +93,7 @@ func TestCloseGivesUpOnHangingDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+q.schema+".node"); err != nil {
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+q.db.schema+".node"); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.Close(); !errors.Is(err, context.DeadlineExceeded) {

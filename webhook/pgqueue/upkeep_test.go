@@ -25,7 +25,7 @@ func TestFailingMaintenanceIsWarned(t *testing.T) {
 		defer q.Close()
 		step := func(sql string, took time.Duration, warnings int, failing bool) {
 			t.Helper()
-			if _, err := q.pool.Exec(t.Context(), q.in(sql)); err != nil {
+			if _, err := q.db.pool.Exec(t.Context(), q.db.in(sql)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(took)

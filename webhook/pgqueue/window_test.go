@@ -24,16 +24,16 @@ import (
 func rotate(t *testing.T, q *Store, number int) {
 	t.Helper()
 	putAll(t, q, deliveries("rotates", number, 1)...)
-	sql := "SELECT dedup_since FROM " + q.schema + ".state"
+	sql := "SELECT dedup_since FROM " + q.db.schema + ".state"
 	var before, after time.Time
-	if err := q.pool.QueryRow(t.Context(), sql).Scan(&before); err != nil {
+	if err := q.db.pool.QueryRow(t.Context(), sql).Scan(&before); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "the dedup window is rotated", func() bool { // upkeep waits while an autovacuum has the table
-		if err := q.upkeep(t.Context()); err != nil {
+		if err := q.maintainer.upkeep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.pool.QueryRow(t.Context(), sql).Scan(&after); err != nil {
+		if err := q.db.pool.QueryRow(t.Context(), sql).Scan(&after); err != nil {
 			t.Fatal(err)
 		}
 		return after.After(before)
@@ -69,7 +69,7 @@ func TestPutTxAddsKeysToNewerHalfOfDedupWindow(t *testing.T) {
 			defer b.Close()
 			begin := func() pgx.Tx {
 				t.Helper()
-				tx, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+				tx, err := b.db.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 				if err == nil {
 					_, err = tx.Exec(t.Context(), "SELECT count(*) FROM pg_class") // takes a snapshot, unless the level is read committed
 				}
@@ -108,7 +108,7 @@ func TestLargestDedupMax(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: math.MaxInt})
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 1)...)
-	if err := q.upkeep(t.Context()); err != nil {
+	if err := q.maintainer.upkeep(t.Context()); err != nil {
 		t.Errorf("upkeep = %v, want nil", err)
 	}
 }
@@ -123,14 +123,14 @@ func BenchmarkWindow(b *testing.B) {
 	ctx := context.Background()
 	for i := range 2 {
 		for left := *remembered / 2; left > 0; left -= 500_000 {
-			sql := fmt.Sprintf("INSERT INTO %s.dedup SELECT %d, gen_random_uuid() k FROM generate_series(1, $1) ORDER BY k", q.schema, i)
-			if _, err := q.pool.Exec(ctx, sql, min(left, 500_000)); err != nil {
+			sql := fmt.Sprintf("INSERT INTO %s.dedup SELECT %d, gen_random_uuid() k FROM generate_series(1, $1) ORDER BY k", q.db.schema, i)
+			if _, err := q.db.pool.Exec(ctx, sql, min(left, 500_000)); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
 	b.Log(bloat(b, q))
-	if _, err := q.pool.Exec(ctx, "CHECKPOINT"); err != nil {
+	if _, err := q.db.pool.Exec(ctx, "CHECKPOINT"); err != nil {
 		b.Fatal(err)
 	}
 	var id atomic.Int64

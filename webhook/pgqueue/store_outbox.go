@@ -29,13 +29,13 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err e
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		queryRow = func(args []any) pgx.Row { return tx.QueryRow(ctx, s.in(putSQL), args...) }
+		queryRow = func(args []any) pgx.Row { return tx.QueryRow(ctx, s.db.in(putSQL), args...) }
 	case *sql.Tx:
-		queryRow = func(args []any) pgx.Row { return tx.QueryRowContext(ctx, s.in(putSQL), args...) }
+		queryRow = func(args []any) pgx.Row { return tx.QueryRowContext(ctx, s.db.in(putSQL), args...) }
 	default:
 		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
-	err = s.enter(ctx, "storing in a transaction", func() error {
+	err = s.db.enter(ctx, "storing in a transaction", func() error {
 		if len(ps) == 0 {
 			return nil
 		}
@@ -48,7 +48,7 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err e
 			all = append(all, e)
 		}
 		// Notifications are sent when the transaction has been committed, also to this node.
-		args := s.putArgs(draftsOf(all), new(int64))
+		args := s.db.putArgs(draftsOf(all), new(int64))
 		types := pgtype.NewMap()
 		for i, arg := range args { // every driver passes on text
 			t, _ := types.TypeForValue(arg)
@@ -64,4 +64,4 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err e
 }
 
 // FirstClaims implements store.Outbox.
-func (s *claimer) FirstClaims() int64 { return s.firstClaims.Load() }
+func (s *Store) FirstClaims() int64 { return s.claimer.firstClaims.Load() }

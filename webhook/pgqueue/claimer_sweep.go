@@ -1,0 +1,88 @@
+package pgqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+// sweep goes through the chunks that an SQL condition selects by a text, $2, in the order of their ids.
+// It settles the deliveries for which f returns Done or Retry. It counts them, and those that are claimed
+// already and for which f does not return 0. Between two pages, this node fetches and settles.
+func (cl *claimer) sweep(ctx context.Context, where, text string, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
+	defer cl.memory.hearAny()
+	sql := cl.db.in(`SELECT id FROM S.chunk WHERE id > $1 AND ` + where + ` ORDER BY id LIMIT $3`)
+	for after := int64(0); ; {
+		// This query may read the whole table. So it is not in the transaction that claims chunks.
+		ids, err := collect(ctx, cl.db.pool, pgx.RowTo[int64], sql, after, []byte(text), chunkPage)
+		if err != nil || len(ids) == 0 {
+			return changed, claimed, err
+		}
+		n, skipped, err := cl.sweepSome(ctx, ids, f)
+		if changed, claimed = changed+n, claimed+skipped; err != nil {
+			return changed, claimed, err
+		}
+		after = ids[len(ids)-1]
+	}
+}
+
+// sweepSome does the same for some chunks. It claims those that no node has claimed, settles deliveries
+// in chunks of this node, and gives back what it has claimed. Meanwhile this node hands out only
+// deliveries that it puts itself.
+func (cl *claimer) sweepSome(ctx context.Context, ids []int64, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
+	for _, held := range []*semaphore.Weighted{cl.fetching, cl.settling} {
+		if err := held.Acquire(ctx, 1); err != nil {
+			return 0, 0, err
+		}
+		defer held.Release(1)
+	}
+	chunks, err := cl.claim(ctx, func(*pgx.Batch) {}, sweepSQL, ids)
+	if err != nil {
+		return 0, 0, err
+	}
+	var items []*item
+	var ss []store.Settlement
+	cl.memory.mu.Lock()
+	for _, c := range chunks {
+		own, mine := cl.memory.chunks[c.id]
+		if mine {
+			c = own
+		}
+		for j := range c.items {
+			it := &c.items[j]
+			d := it.d
+			verdict := f(&d)
+			switch {
+			case it.state == settled || it.state == damaged || verdict == 0:
+			case !mine || it.state != free:
+				claimed++
+			case verdict != store.Return:
+				d.Claim = cl.memory.hand(it)
+				items, ss = append(items, it), append(ss, store.Settlement{Verdict: verdict, Delivery: d})
+			}
+		}
+	}
+	cl.memory.mu.Unlock()
+	changed, err = cl.settleAll(ctx, ss)
+	cl.memory.mu.Lock()
+	cl.memory.takeBack(items[changed:]...)
+	for _, c := range chunks {
+		if c.owner == 0 {
+			c.used = time.Time{} // so that release gives it back
+		}
+	}
+	cl.memory.mu.Unlock()
+	if err == nil {
+		err = cl.release(ctx, idleClaim)
+	}
+	return changed, claimed, err
+}
+
+const sweepSQL = `WITH picked AS MATERIALIZED (
+	SELECT c.part, c.id, c.node FROM S.chunk c, unnest($2::bigint[]) u (id)
+	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id ORDER BY c.id FOR UPDATE OF c
+)` + claimPicked

@@ -1,0 +1,46 @@
+package pgqueue
+
+import (
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// A putResult is the result of the SQL function put.
+type putResult struct {
+	stored int     // how many deliveries are stored
+	known  []int32 // the positions of deliveries with a known key, counted from 1
+	chunks []int64 // the ids of the chunks, one for each draft
+}
+
+const putSQL = `SELECT stored, known, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
+	$6::bigint[], $7::int[], $8::boolean[], $9::bytea[], $10::bytea[], $11::text)`
+
+// queuePut queues the statement that stores drafts, if there are any. The statement sets the result.
+func (db *database) queuePut(b *pgx.Batch, drafts []*draft, sender *int64) *putResult {
+	r := new(putResult)
+	if len(drafts) > 0 {
+		b.Queue(db.in(putSQL), db.putArgs(drafts, sender)...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.stored, &r.known, &r.chunks) })
+	}
+	return r
+}
+
+// putArgs returns the arguments of putSQL. The sender is this node, which claims the drafts whose field
+// mine is set. PostgreSQL notifies all other nodes of the other drafts. In a transaction of a caller,
+// sender is 0. For retries it is nil, and no node is notified.
+func (db *database) putArgs(drafts []*draft, sender *int64) []any {
+	var (
+		names, reasons, items [][]byte
+		retries, mine         []bool
+		counts                []int32
+		keys                  []pgtype.UUID
+		dues                  []int64
+	)
+	for _, d := range drafts {
+		names, retries, items = append(names, []byte(d.queue.destination)), append(retries, d.queue.retries), append(items, d.data)
+		counts, mine, reasons = append(counts, int32(len(d.entries))), append(mine, d.mine), append(reasons, []byte(d.entries[0].reason))
+		for _, e := range d.entries {
+			dues, keys = append(dues, e.due), append(keys, pgtype.UUID{Bytes: e.key, Valid: e.dedup})
+		}
+	}
+	return []any{int64(0), sender, keys, names, retries, dues, counts, mine, reasons, items, db.channel}
+}

@@ -1,0 +1,117 @@
+package pgqueue
+
+import (
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+// A settling is a transaction that stores settlements.
+type settling struct {
+	claimer *claimer
+	batch   pgx.Batch
+	size    int     // of the settlements, approximately, in bytes
+	items   []*item // the settled deliveries
+	retries []*entry
+	drafts  []*draft       // of retries
+	ended   map[*chunk]int // for each chunk, how many of its deliveries are settled
+}
+
+// collect adds the first settlements of ss, as many as fit. It returns their number, and why it refuses
+// the next one. It fails if the claims of this node may have ended.
+func (t *settling) collect(ss []store.Settlement) (n int, refused, err error) {
+	t.claimer.memory.mu.Lock()
+	defer t.claimer.memory.mu.Unlock()
+	if err := t.claimer.heartbeat.expired(); err != nil {
+		return 0, nil, err
+	}
+	for ; n < len(ss) && t.size <= maxBatch; n++ {
+		if refused = t.add(&ss[n]); refused != nil {
+			break
+		}
+	}
+	if len(t.ended) > 0 {
+		t.queue()
+	}
+	return n, refused, nil
+}
+
+// add adds a settlement, unless its claim has ended. It returns why it refuses the settlement.
+func (t *settling) add(v *store.Settlement) error {
+	if err := v.Check(); err != nil {
+		return err
+	}
+	it := t.claimer.memory.claims[v.Delivery.Claim]
+	if it == nil || it.state == storing {
+		return nil // the claim has ended, or an earlier settlement ends it
+	}
+	d := it.d
+	d.Tries, d.Closed, d.Attempts = v.Delivery.Tries, v.Delivery.Closed, v.Delivery.Attempts
+	switch v.Verdict {
+	case store.Return:
+		t.claimer.memory.takeBack(it)
+		return nil
+	case store.Retry:
+		d.Due, d.Expires = v.Delivery.Due, v.Delivery.Expires
+		e, err := newEntry(&store.Put{Delivery: d, NoDedup: true})
+		if err != nil {
+			return err
+		}
+		t.retries = append(t.retries, e)
+		t.size += len(e.record)
+	case store.Bury:
+		dead := store.Ended{Delivery: d, Reason: v.Reason, At: v.At}
+		record, err := dead.AppendBinary(nil)
+		if err != nil {
+			return err
+		}
+		t.batch.Queue(t.claimer.db.in(burySQL), v.At.UnixMicro(), []byte(d.Destination), []byte(d.Type), []byte(v.Reason), []byte(d.User), d.Size(), record)
+		t.size += len(record)
+	}
+	t.size += 64
+	it.state = storing
+	t.items = append(t.items, it)
+	t.ended[it.chunk]++
+	return nil
+}
+
+// queue queues the statements that settle the deliveries of chunks and store retries.
+func (t *settling) queue() {
+	var ids []int64
+	var before, waiting []int32
+	var bits []string
+	for c, n := range t.ended {
+		ids, before, waiting = append(ids, c.id), append(before, int32(c.waiting)), append(waiting, int32(c.waiting-n))
+		bits = append(bits, c.doneBits())
+	}
+	t.batch.Queue(t.claimer.db.in(settleSQL), t.claimer.memory.node, ids, before, waiting, bits)
+	t.drafts = draftsOf(t.retries)
+	t.claimer.db.queuePut(&t.batch, t.drafts, nil)
+}
+
+// finish changes memory after the transaction, whose error is err.
+func (t *settling) finish(err error) {
+	t.claimer.memory.mu.Lock()
+	defer t.claimer.memory.mu.Unlock()
+	t.claimer.memory.report(t.drafts...)
+	for _, it := range t.items {
+		if err == nil {
+			t.claimer.memory.unhand(it, settled)
+		} else if it.state == storing {
+			it.state = inHand
+		}
+	}
+	if err != nil {
+		return
+	}
+	for c, n := range t.ended {
+		if c.waiting -= n; c.waiting == 0 {
+			t.claimer.memory.forget(c)
+		}
+	}
+}
+
+const settleSQL = `SELECT S.settle($1::bigint, $2::bigint[], $3::int[], $4::int[], $5::text[])`
+
+const burySQL = `INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
+VALUES ($1, nextval('S.ids'), $2, $3, $4, $5, $6, $7)`

@@ -1,0 +1,90 @@
+package pgqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+const (
+	// writeTimeout bounds a transaction of this package.
+	writeTimeout = 30 * time.Second
+	// maxBatch bounds, approximately, how many bytes one transaction stores.
+	maxBatch = 4 << 20
+)
+
+// lockWait is how long a transaction waits for another transaction that is adding one of the same
+// keys. After that, and after a deadlock, each put is tried again in a transaction of its own, one at
+// a time. So a put that has to wait hardly delays the others.
+const lockWait = "100ms"
+
+// A put is a call of Put.
+type put struct {
+	entries []*entry
+	done    chan struct{} // closed when the transaction has ended; err is its error
+	err     error
+}
+
+// Put implements store.Store. If ctx is cancelled during the transaction, Put waits for its end. If
+// ctx reaches its deadline, Put returns at once, and its deliveries may be stored or not; put again,
+// they are stored once. If an open transaction of PutTx has put one of ps, Put waits for the end of
+// that transaction, for half a minute at most.
+func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
+	return s.db.call(ctx, "storing", func() error {
+		p := new(put)
+		size := 0
+		for i := range ps {
+			e, err := newEntry(&ps[i])
+			if err != nil {
+				return fmt.Errorf("delivery %d: %w", i, err)
+			}
+			p.entries = append(p.entries, e)
+			size += len(e.record)
+		}
+		for began, batcher := time.Now(), s.puts; ; batcher = s.alone {
+			p.done = make(chan struct{})
+			batcher.Add(p, size)
+			select {
+			case <-p.done:
+			case <-ctx.Done():
+				if batcher.Drop(p) {
+					return ctx.Err()
+				}
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					s.goroutines.Go(func() { s.disown(p) })
+					return fmt.Errorf("no answer from the database in time: %w", ctx.Err())
+				}
+				<-p.done
+			}
+			if !hasCode(p.err, lockNotAvailable, deadlockDetected) || time.Since(began) >= writeTimeout {
+				break
+			}
+		}
+		if p.err != nil {
+			return p.err
+		}
+		for i, e := range p.entries {
+			out[i] = store.Result{Stored: !e.known, Claim: e.claim}
+		}
+		return nil
+	})
+}
+
+// disown waits until p is stored, and ends its claims, which its caller does not know. Then Heads yields
+// its destinations.
+func (s *Store) disown(p *put) {
+	<-p.done
+	var names []string
+	s.memory.mu.Lock()
+	for _, e := range p.entries {
+		names = append(names, e.queue.destination)
+		if it := s.memory.claims[e.claim]; it != nil {
+			s.memory.takeBack(it)
+		}
+	}
+	s.memory.mu.Unlock()
+	s.memory.hear(names...)
+}
