@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -108,8 +109,8 @@ func TestClockSetBackDelaysNoWaitingDelivery(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				must(t, r.queue.Close())
-				disk := simdisk.New(1)
-				q, err := filequeue.OpenOn(disk, filequeue.Config{})
+				simulated := simdisk.New(1)
+				q, err := filequeue.Open(disk.Mount(simulated), filequeue.Config{})
 				must(t, err)
 				r.queue = q
 				recv := r.network.Receiver(hook, "", tt.answer)
@@ -120,7 +121,7 @@ func TestClockSetBackDelaysNoWaitingDelivery(t *testing.T) {
 					r.track(fmt.Sprint("m", i))
 				}
 				time.Sleep(30 * time.Second)
-				disk.SetClock(-time.Hour)
+				simulated.SetClock(-time.Hour)
 				recv.SetScript(webhooktest.Answer(200))
 				time.Sleep(2 * time.Minute)
 				if s := r.Stats(); s.Delivered != 9 {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
@@ -23,7 +24,7 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
 		var err error
-		if r.queue, err = filequeue.OpenOn(simdisk.New(1), filequeue.Config{HistoryAge: time.Hour}); err != nil {
+		if r.queue, err = filequeue.Open(disk.Mount(simdisk.New(1)), filequeue.Config{HistoryAge: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		const secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5"

@@ -44,7 +44,7 @@ type turnStore struct {
 // openOn opens a turnStore.
 func (w *world) openOn(d disk.Disk, c filequeue.Config) (webhook.Store, error) {
 	c.Logger = slog.New(slog.DiscardHandler)
-	s, err := filequeue.OpenOn(d, c)
+	s, err := filequeue.Open(disk.Mount(d), c)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,9 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
+// OpenOn is Open on a disk. The store's methods of audience.Roster return errors.ErrUnsupported.
+func OpenOn(d disk.Disk, c Config) (*Store, error) { return Open(disk.Mount(d), c) }
+
 // OpenUnsynced is Open without syncs, for tests that do not simulate a loss of power.
 func OpenUnsynced(dir string, c Config) (*Store, error) {
 	c, err := c.withDefaults()

@@ -21,6 +21,9 @@ func Open(dir string, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d := disk.Mounted(dir); d != nil {
+		return open(d, "", c)
+	}
 	err = makeFolder(dir)
 	if err == nil {
 		err = disk.CheckFolder(dir)
@@ -57,16 +60,6 @@ func makeFolder(dir string) error {
 		dir = filepath.Dir(dir)
 	}
 	return nil
-}
-
-// OpenOn opens a store on a disk instead of in a folder. The store's methods of audience.Roster
-// return errors.ErrUnsupported.
-func OpenOn(d disk.Disk, c Config) (*Store, error) {
-	c, err := c.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	return open(d, "", c)
 }
 
 func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {

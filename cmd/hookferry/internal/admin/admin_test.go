@@ -26,6 +26,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
+	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/internal/testkit"
@@ -141,7 +142,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	if age := settings.History.MaxAge; age != 0 {
 		s.store.Close()
 		var err error
-		if s.store, err = filequeue.OpenOn(simdisk.New(1), filequeue.Config{HistoryAge: age}); err != nil {
+		if s.store, err = filequeue.Open(disk.Mount(simdisk.New(1)), filequeue.Config{HistoryAge: age}); err != nil {
 			t.Fatal(err)
 		}
 	}
