@@ -2,6 +2,7 @@ package analytics
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"log/slog"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/check"
+	"github.com/hookferry/analytics/internal/dial"
 	"github.com/hookferry/analytics/internal/spool"
 	"github.com/hookferry/analytics/internal/weburl"
 )
@@ -128,7 +130,7 @@ func (c *Client) settings() (*settings, error) {
 		s.unloadAbove = (s.maxMemory - s.uploadMemory) / 2
 	}
 	if s.transport == nil {
-		s.own = newTransport()
+		s.own = newTransport(s.timeout)
 		s.transport = s.own
 	}
 	if s.log == nil {
@@ -211,13 +213,13 @@ func debugging(value string) bool {
 // upload, would be too much.
 const maxAnswerHeader = 64 << 10
 
-// newTransport returns a transport for one host and maxUploads requests at once. Its write
+// newTransport returns a transport for one host and maxUploads requests at once, of which each may
+// take as long as timeout, and up to 5 seconds of it to dial the addresses of the host. Its write
 // buffer has room for an ordinary batch, so that sending the batch takes one system call.
-func newTransport() *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+func newTransport(timeout time.Duration) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         dialer.DialContext,
+		DialContext:         dialWithin(min(timeout, 5*time.Second), new(dial.Dialer)),
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: 5 * time.Second,
 		MaxIdleConns:        maxUploads,
@@ -226,5 +228,14 @@ func newTransport() *http.Transport {
 		WriteBufferSize:     32 << 10,
 
 		MaxResponseHeaderBytes: maxAnswerHeader,
+	}
+}
+
+// dialWithin returns a DialContext by d that takes up to limit.
+func dialWithin(limit time.Duration, d *dial.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return d.Dial(ctx, network, addr, nil)
 	}
 }

@@ -427,7 +427,7 @@ func TestAnEndlessHeaderIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.EndlessHeader(), analyticstest.Answer(200))
 		var read atomic.Int64
-		own := newTransport()
+		own := newTransport(DefaultTimeout)
 		own.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := srv.Transport().DialContext(ctx, network, addr)
 			return &countedConn{c, &read}, err

@@ -52,7 +52,7 @@ func certificate(t *testing.T, host string, until time.Time) (tls.Certificate, *
 // transportTo returns a transport like the client's own, whose connections all lead to the
 // listener.
 func transportTo(listener *memnet.Listener) *http.Transport {
-	own := newTransport()
+	own := newTransport(DefaultTimeout)
 	own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return listener.Dial(ctx, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 50000})
 	}

@@ -8,12 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/internal/dial"
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
@@ -45,7 +47,7 @@ func startInMemory(t *testing.T, h http.HandlerFunc) (*http.Transport, *atomic.I
 		}
 		serving.Go(func() { serve(l) })
 	}
-	own := newTransport()
+	own := newTransport(DefaultTimeout)
 	own.TLSClientConfig = &tls.Config{RootCAs: pool}
 	own.DialContext = func(ctx context.Context, name, addr string) (net.Conn, error) {
 		_, port, _ := net.SplitHostPort(addr)
@@ -207,6 +209,46 @@ func TestAnAnswerOf101RefusesTheBatch(t *testing.T) {
 		closeClient(t, c)
 		if s := c.Stats(); s.Attempts != 1 || s.ByReason[ReasonRefused] != 2 {
 			t.Errorf("Stats() = %+v, want one attempt and two messages refused", s)
+		}
+	})
+}
+
+// Of the addresses of a collector, only the last one answers. The first attempt reaches it, although
+// it may take a second only.
+func TestAddressesShareTheTimeOfAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		own, _ := startInMemory(t, func(http.ResponseWriter, *http.Request) { calls.Add(1) })
+		connect := own.DialContext
+		own.DialContext = dialWithin(time.Second, &dial.Dialer{
+			Lookup: func(context.Context, string, string) (ips []netip.Addr, err error) {
+				for i := range 8 {
+					ips = append(ips, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
+				}
+				return ips, nil
+			},
+			Connect: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if addr != "192.0.2.7:80" {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return connect(ctx, network, addr)
+			},
+		})
+		c := New("k")
+		c.Endpoint, c.Transport, c.Timeout = "http://collector.example", own, time.Second
+		begun := time.Now()
+		if err := c.Enqueue(t.Context(), &Track{UserId: "u", Event: "e"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took >= time.Second || calls.Load() != 1 || c.Stats().Delivered != 1 {
+			t.Errorf("after %v: %d requests and %+v, want one request that was sent within a second", took, calls.Load(), c.Stats())
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

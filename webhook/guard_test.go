@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+
+	"github.com/hookferry/analytics/internal/dial"
 )
 
 func TestIsPublic(t *testing.T) {
@@ -61,7 +63,7 @@ func TestGuardChecksTheResolvedAddress(t *testing.T) {
 		{"address, the operator wrote all URLs", &guard{operator: true}, "127.0.0.1", true},
 		{"mapped address, the operator wrote all URLs", &guard{operator: true}, "::FFFF:127.0.0.1", true},
 		{"localhost, the operator wrote all URLs", &guard{operator: true}, "LOCALHOST", true},
-		{"name, the operator wrote all URLs", &guard{operator: true, lookup: resolver.LookupNetIP}, "a.example", false},
+		{"name, the operator wrote all URLs", &guard{operator: true, dialer: dial.Dialer{Lookup: resolver.LookupNetIP}}, "a.example", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := tt.guard.dial(t.Context(), "tcp", net.JoinHostPort(tt.host, port))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/check"
+	"github.com/hookferry/analytics/internal/dial"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
@@ -80,7 +81,7 @@ func inetAton(s string) (netip.Addr, bool) {
 // Each spelling is refused either when the settings are compiled or when a request dials the
 // address.
 func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
-	g := &guard{lookup: newResolver(t, lenientLookup).LookupNetIP}
+	g := &guard{dialer: dial.Dialer{Lookup: newResolver(t, lenientLookup).LookupNetIP}}
 	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, g, t.Context())
 	defer client.Close()
 	s := &sender{client: client}
@@ -198,13 +199,13 @@ func TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic(t *testing.T) {
 	} {
 		g := &guard{
 			allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
-			lookup: newResolver(t, func(string) []netip.Addr {
+			dialer: dial.Dialer{Lookup: newResolver(t, func(string) []netip.Addr {
 				var ips []netip.Addr
 				for _, a := range tt.addrs {
 					ips = append(ips, netip.MustParseAddr(a))
 				}
 				return ips
-			}).LookupNetIP,
+			}).LookupNetIP},
 		}
 		c, err := g.dial(t.Context(), "tcp", "many.example:"+tt.port)
 		if c != nil {
@@ -239,7 +240,7 @@ func TestGuardChecksTheAddressOfEachLookup(t *testing.T) {
 		now := 0
 		g := &guard{
 			allow:  []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
-			lookup: newResolver(t, func(string) []netip.Addr { return tt.addrs[now : now+1] }).LookupNetIP,
+			dialer: dial.Dialer{Lookup: newResolver(t, func(string) []netip.Addr { return tt.addrs[now : now+1] }).LookupNetIP},
 		}
 		for now = range tt.addrs {
 			c, err := g.dial(t.Context(), "tcp", "rebind.example:"+port)
