@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// destinations finds destinations by their ids.
+// A directory finds destinations by their ids.
 type directory struct {
 	config *Config
 	static map[string]*target // of Config.Destinations, by id; does not change after New
@@ -40,7 +40,7 @@ func (ds *directory) resolve(ctx context.Context, l *lane) (*target, Hold, error
 		case err != nil:
 			return nil, hold, err
 		}
-		if t = l.target.Load(); t == nil || t.source != d {
+		if t = l.State.target.Load(); t == nil || t.source != d {
 			if d.ID != l.ID {
 				return nil, HoldInvalid, fmt.Errorf("webhook: Lookup of %q returned the destination %q", l.ID, d.ID)
 			}

@@ -20,7 +20,7 @@ const overdueTimeouts = 3
 type fetcher struct {
 	config   *Config
 	pauses   *pauses
-	schedule *schedule.Scheduler
+	schedule *scheduler
 	settler  *settler
 	workers  *sync.WaitGroup // counts the goroutines of hasten, too
 	news     store.Signal    // set if there may be deliveries to fetch
@@ -168,7 +168,7 @@ func (r *fetcher) readHeads(ctx context.Context) error {
 }
 
 // take fetches the deliveries of a plan and hands them to the scheduler.
-func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64) error {
+func (r *fetcher) take(ctx context.Context, plan []schedule.Want[laneState, *Delivery], maxBytes int64) error {
 	wants := make([]store.Want, len(plan))
 	for i, p := range plan {
 		wants[i] = store.Want{Destination: p.Lane.ID, Retries: p.Retries, Max: p.Max}
@@ -182,7 +182,7 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 		return err
 	}
 	r.trouble.over(r.config.Logger)
-	items := make([]schedule.Item, len(ds))
+	items := make([]item, len(ds))
 	for i := range ds {
 		items[i] = itemOf(&ds[i])
 	}
@@ -193,7 +193,7 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 	r.settler.returnAll(back)
 	now := r.config.now()
 	for i := range lapsed {
-		d := lapsed[i].Value.(*Delivery)
+		d := lapsed[i].Value
 		r.settler.add(bury(d, ReasonExpired, now))
 		*d = Delivery{}
 	}

@@ -24,7 +24,7 @@ type Forwarder struct {
 	directory directory
 	recorder  recorder
 	pauses    *pauses
-	schedule  *schedule.Scheduler
+	schedule  *scheduler
 	fetcher   *fetcher
 	settler   *settler
 	client    *wire.Client
@@ -69,15 +69,14 @@ func New(c Config) (*Forwarder, error) {
 		senders: newSenders(f.client), attempts: f.attempts, requests: &f.workers,
 	}
 	news := store.NewSignal()
-	f.schedule = schedule.New(schedule.Config{
-		Slots:   c.MaxInFlight,
-		Bytes:   c.MaxBytesInFlight,
-		Window:  c.Window,
-		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
-		Start:   func() { w := worker; f.workers.Go(w.run) },
-		Wake:    news.Set,
-		Now:     c.Store.Now,
-		Jitter:  jitter,
+	f.schedule = schedule.New[laneState, *Delivery](schedule.Config{
+		Slots:  c.MaxInFlight,
+		Bytes:  c.MaxBytesInFlight,
+		Window: c.Window,
+		Start:  func() { w := worker; f.workers.Go(w.run) },
+		Wake:   news.Set,
+		Now:    c.Store.Now,
+		Jitter: jitter,
 	})
 	f.settler = &settler{config: &f.config, recorder: &f.recorder, schedule: f.schedule, wake: news, news: store.NewSignal()}
 	f.pauses = &pauses{config: &f.config, schedule: f.schedule, settler: f.settler}

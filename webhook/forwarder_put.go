@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/event"
-	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -254,7 +253,7 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 			continue
 		}
 		if p.Keep {
-			f.schedule.Start(schedule.Item{Destination: p.Destination, Size: int64(len(p.Body))})
+			f.schedule.Start(item{Destination: p.Destination, Size: int64(len(p.Body))})
 		}
 		if r.Stored || err != nil && !errors.Is(err, ErrQueueFull) { // an error may come too late
 			f.schedule.Note(p.Destination, p.Due, time.Time{})

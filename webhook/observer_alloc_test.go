@@ -19,7 +19,7 @@ func (nullObserver) Ended(Ended)         {}
 // Counting a request and calling the Observer allocates nothing, with and without an Observer.
 func TestObservingAllocatesNothing(t *testing.T) {
 	r := &recorder{config: &Config{}}
-	s := &settler{recorder: r, schedule: schedule.New(schedule.Config{}), wake: store.NewSignal()}
+	s := &settler{recorder: r, schedule: schedule.New[laneState, *Delivery](schedule.Config{}), wake: store.NewSignal()}
 	d := &Delivery{Destination: "crm", ID: "m1", Type: "track"}
 	res := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
 	ss := []store.Settlement{{Verdict: store.Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}

@@ -27,7 +27,7 @@ type pause struct {
 // pauses reads and changes the pauses in the store, and tells the scheduler of them.
 type pauses struct {
 	config   *Config
-	schedule *schedule.Scheduler
+	schedule *scheduler
 	settler  *settler
 	readings atomic.Uint64 // counts the calls of learn
 }

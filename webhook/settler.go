@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -17,7 +16,7 @@ import (
 type settler struct {
 	config   *Config
 	recorder *recorder
-	schedule *schedule.Scheduler
+	schedule *scheduler
 	wake     store.Signal // wakes the fetcher
 
 	// Only the goroutine of run uses these fields.
@@ -59,9 +58,9 @@ func (s *settler) giveBack(d *Delivery) {
 }
 
 // returnAll is giveBack for the deliveries of items.
-func (s *settler) returnAll(items []schedule.Item) {
+func (s *settler) returnAll(items []item) {
 	for i := range items {
-		s.giveBack(items[i].Value.(*Delivery))
+		s.giveBack(items[i].Value)
 	}
 }
 

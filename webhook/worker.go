@@ -4,27 +4,11 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/store"
 )
-
-// A lane is the forwarder's state of one destination, beside that of the scheduler.
-type lane struct {
-	*schedule.Lane
-
-	target     atomic.Pointer[target] // nil until the destination was looked up
-	stragglers atomic.Int32           // deliveries that one endpoint has taken while requests to others are in flight
-	failures   logState
-	deaths     logState
-}
-
-// itemOf returns the claimed delivery d in the form that the scheduler uses.
-func itemOf(d *Delivery) schedule.Item {
-	return schedule.Item{Destination: d.Destination, Value: d, Claim: d.Claim, Size: int64(len(d.Body)), Retry: !d.Expires.IsZero(), Due: d.Due}
-}
 
 // A worker attempts one delivery after another.
 type worker struct {
@@ -32,7 +16,7 @@ type worker struct {
 	directory *directory
 	recorder  *recorder
 	pauses    *pauses
-	schedule  *schedule.Scheduler
+	schedule  *scheduler
 	settler   *settler
 	senders   *senders
 	attempts  context.Context // parent of every request
@@ -44,10 +28,10 @@ type worker struct {
 }
 
 func (w *worker) run() {
-	var t schedule.Slot
+	var t slot
 	answered := false
 	for !w.left && w.schedule.Next(&t, answered) {
-		l, d := t.Lane.Data.(*lane), t.Value.(*Delivery)
+		l, d := t.Lane, t.Item.Value
 		if t.Bury {
 			w.settle(l, d, bury(d, ReasonDisabled, w.config.now()))
 			answered = true // so that the deliveries behind d do not wait for a probe
@@ -59,7 +43,7 @@ func (w *worker) run() {
 
 // deliver attempts the delivery d of a slot and hands its outcome to the settler. It reports whether
 // the destination answered, even with a refusal.
-func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bool) {
+func (w *worker) deliver(slot *slot, l *lane, d *Delivery) (answered bool) {
 	t, hold, err := w.lookUp(slot, l)
 	if w.left {
 		defer w.schedule.LookedUp(slot)
@@ -68,9 +52,9 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 		w.hold(slot, l, d, hold, err)
 		return false
 	}
-	if t != l.target.Load() {
-		w.schedule.Use(l.Lane, t.limits)
-		l.target.Store(t)
+	if t != l.State.target.Load() {
+		w.schedule.Use(l, t.limits)
+		l.State.target.Store(t)
 	}
 	if w.left {
 		return false // the next attempt finds the target in l
@@ -93,7 +77,7 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 	}
 	f, failing := failureOf(results, &s)
 	if failing {
-		back, opened := w.schedule.Fail(l.Lane, f)
+		back, opened := w.schedule.Fail(l, f)
 		w.settler.returnAll(back)
 		if opened {
 			w.config.Logger.Warn("webhook: destination keeps failing; its new deliveries wait, and it is probed at intervals",
@@ -111,8 +95,8 @@ const slowLookup = 100 * time.Millisecond // see lookUp
 // lookUp is resolve for the destination of an attempt. A first look-up that takes longer than
 // slowLookup leaves its slot, and sets w.left, so that tenants whose look-ups hang delay no other. If
 // too many have left, it is cut off.
-func (w *worker) lookUp(slot *schedule.Slot, l *lane) (t *target, hold Hold, err error) {
-	if l.target.Load() != nil || w.config.Lookup == nil {
+func (w *worker) lookUp(slot *slot, l *lane) (t *target, hold Hold, err error) {
+	if l.State.target.Load() != nil || w.config.Lookup == nil {
 		return w.directory.resolve(w.attempts, l)
 	}
 	ctx, cut := context.WithCancel(w.attempts)
@@ -161,8 +145,8 @@ func failureOf(results []result, s *store.Settlement) (f schedule.Failure, faili
 }
 
 // hold suspends a destination that cannot be used, and returns its deliveries to the store.
-func (w *worker) hold(slot *schedule.Slot, l *lane, d *Delivery, hold Hold, why error) {
-	l.target.Store(nil) // so that deliver calls Use once the destination can be used again
+func (w *worker) hold(slot *slot, l *lane, d *Delivery, hold Hold, why error) {
+	l.State.target.Store(nil) // so that deliver calls Use once the destination can be used again
 	ready, wait := w.schedule.Hold(slot, string(hold), hold == HoldLookup)
 	w.settler.returnAll(ready)
 	if !w.left { // otherwise lookUp has given d back
@@ -171,7 +155,7 @@ func (w *worker) hold(slot *schedule.Slot, l *lane, d *Delivery, hold Hold, why 
 	if context.Cause(w.attempts) != nil {
 		return // the forwarder stops; the destination is not at fault
 	}
-	if log, unlogged := l.failures.failed(); log {
+	if log, unlogged := l.State.failures.failed(); log {
 		w.config.Logger.Warn("webhook: destination cannot be used; its deliveries wait",
 			"destination", l.ID, "error", why, "wait", wait, "unlogged", unlogged)
 	}
@@ -180,17 +164,17 @@ func (w *worker) hold(slot *schedule.Slot, l *lane, d *Delivery, hold Hold, why 
 // log logs a failure, a dead letter, or the first success after failures.
 func (w *worker) log(l *lane, s *store.Settlement) {
 	d := &s.Delivery
-	state, text, reason := &l.failures, "webhook: attempt failed", lastReason(d)
+	state, text, reason := &l.State.failures, "webhook: attempt failed", lastReason(d)
 	switch s.Verdict {
 	case store.Return:
 		return
 	case store.Done:
-		if l.failures.recovered() {
+		if l.State.failures.recovered() {
 			w.config.Logger.Info("webhook: destination takes deliveries again", "destination", l.ID)
 		}
 		return
 	case store.Bury:
-		state, text, reason = &l.deaths, "webhook: delivery given up; it is a dead letter now", s.Reason
+		state, text, reason = &l.State.deaths, "webhook: delivery given up; it is a dead letter now", s.Reason
 	}
 	log, unlogged := state.failed()
 	if !log {

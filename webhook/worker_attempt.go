@@ -16,7 +16,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) store.Settlement {
 	if t == w.directory.nothing {
 		return bury(d, ReasonNoEndpoint, now)
 	}
-	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
+	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l, d.Expires) {
 		return bury(d, ReasonExpired, now)
 	}
 	var opens time.Time
@@ -69,9 +69,9 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		if left == 0 {
 			break
 		}
-		mayEnd := int(l.stragglers.Add(1)) <= t.limits.Slots
+		mayEnd := int(l.State.stragglers.Add(1)) <= t.limits.Slots
 		if !mayEnd {
-			l.stragglers.Add(-1)
+			l.State.stragglers.Add(-1)
 			cut(errors.New("webhook: another endpoint has taken the delivery"))
 		}
 		w.requests.Go(func() {
@@ -80,7 +80,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 				w.recorder.requested(&of, &end.result, time.Time{})
 			}
 			if mayEnd {
-				l.stragglers.Add(-1)
+				l.State.stragglers.Add(-1)
 				cut(nil)
 			}
 		})

@@ -98,12 +98,3 @@ func (b *breaker) lapses(due time.Time, window time.Duration) time.Time {
 	}
 	return due.Add(cmp.Or(b.window, window))
 }
-
-// next returns the earliest time at which l may make its next attempt: zero while an attempt is in
-// flight, or if no delivery waits.
-func (b *breaker) next(l *Lane) time.Time {
-	if l.active > 0 {
-		return time.Time{}
-	}
-	return earlier(notBefore(l.fresh.due, b.probe), notBefore(l.retry.due, b.retry))
-}

@@ -12,7 +12,7 @@ const maxHold = 30 * time.Second // between two look-ups of a destination that c
 // returns the ready deliveries of the lane, for the store, and how long the destination waits: if
 // soon, one second at first, and twice as long at each further Hold in a row, up to maxHold;
 // otherwise maxHold. If Recheck was called since the attempt began, the destination does not wait.
-func (s *Scheduler) Hold(t *Slot, why string, soon bool) ([]Item, time.Duration) {
+func (s *Scheduler[S, V]) Hold(t *Slot[S, V], why string, soon bool) ([]Item[V], time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, now := t.Lane, s.config.Now()
@@ -40,7 +40,7 @@ func (s *Scheduler) Hold(t *Slot, why string, soon bool) ([]Item, time.Duration)
 // it calls Use or Hold, and then LookedUp. Until then the lane makes no attempt. Leave returns false,
 // and does nothing, if as many attempts as there are slots have left already: these look-ups have a
 // share of their own, so that they delay no other.
-func (s *Scheduler) Leave(t *Slot) (back []Item, left bool) {
+func (s *Scheduler[S, V]) Leave(t *Slot[S, V]) (back []Item[V], left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left >= s.config.Slots {
@@ -57,7 +57,7 @@ func (s *Scheduler) Leave(t *Slot) (back []Item, left bool) {
 }
 
 // LookedUp says that the look-up of an attempt that has left its slot has ended.
-func (s *Scheduler) LookedUp(t *Slot) {
+func (s *Scheduler[S, V]) LookedUp(t *Slot[S, V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left--
@@ -67,7 +67,7 @@ func (s *Scheduler) LookedUp(t *Slot) {
 
 // Recheck lets the next attempt of a destination begin at once, although the destination is held or
 // fails. It does not end a pause.
-func (s *Scheduler) Recheck(destination string) {
+func (s *Scheduler[S, V]) Recheck(destination string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.lanes[destination]
@@ -99,7 +99,7 @@ func holds(paused map[string]Pause, destination string) bool {
 // SetPaused replaces all pauses, by destination. It returns the ready deliveries of the lanes that
 // become paused, for the caller to return to the store. The caller numbers its reads of the pauses
 // from 1, as they begin. SetPaused ignores one that began before one that it has got.
-func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
+func (s *Scheduler[S, V]) SetPaused(paused map[string]Pause, reading uint64) (back []Item[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if reading < s.reading {
@@ -129,7 +129,7 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 
 // Outlasted reports whether the retry window of a delivery, which ended at expires, ended while the
 // destination of l could not be used, as it can again. Then the delivery gets one more attempt.
-func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
+func (s *Scheduler[S, V]) Outlasted(l *Lane[S, V], expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.paused[l.ID] // perhaps of a process before this one
@@ -146,7 +146,7 @@ type Held struct {
 }
 
 // Held returns the destinations that are held, in the order of their ids.
-func (s *Scheduler) Held() (all []Held) {
+func (s *Scheduler[S, V]) Held() (all []Held) {
 	s.mu.Lock()
 	paused := s.paused
 	s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *Scheduler) Held() (all []Held) {
 			all = append(all, Held{Destination: id, Why: p.Why, Since: p.Since, Reason: p.Reason})
 		}
 	}
-	s.each(func(l *Lane) {
+	s.each(func(l *Lane[S, V]) {
 		h := Held{Destination: l.ID}
 		switch p, paused := paused[l.ID]; {
 		case paused && p.Resumed.IsZero():
@@ -163,7 +163,7 @@ func (s *Scheduler) Held() (all []Held) {
 		case l.hold != "":
 			h.Why, h.Since, h.Until = l.hold, l.stopped, l.heldUntil
 		case l.breaker.open:
-			h.Since, h.Until, h.Reason = l.breaker.since, l.breaker.next(l), l.breaker.reason
+			h.Since, h.Until, h.Reason = l.breaker.since, l.nextAttempt(), l.breaker.reason
 		default:
 			return
 		}

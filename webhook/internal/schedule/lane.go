@@ -2,17 +2,17 @@ package schedule
 
 import "time"
 
-// A Lane is the state of one destination. The scheduler's mutex guards all but ID and Data.
-type Lane struct {
-	ID   string // of the destination
-	Data any    // from Config.NewData
+// A Lane is the state of one destination. The scheduler's mutex guards all but ID and State.
+type Lane[S, V any] struct {
+	ID    string // of the destination
+	State S      // what the forwarder keeps of the destination; the scheduler does not look at it
 
-	fresh, retry head       // the two queues in the store
-	ready        fifo[Item] // deliveries that are claimed and wait for a slot
-	active       int        // deliveries that are being attempted
-	reserved     int        // deliveries with a reservation; see Scheduler.Reserve
-	fetching     bool       // the fetch in progress asks for deliveries of this lane
-	more         int        // 1 if the retries get the larger half of the next fetch, 0 if the fresh deliveries do
+	fresh, retry head          // the two queues in the store
+	ready        fifo[Item[V]] // deliveries that are claimed and wait for a slot
+	active       int           // deliveries that are being attempted
+	reserved     int           // deliveries with a reservation; see Scheduler.Reserve
+	fetching     bool          // the fetch in progress asks for deliveries of this lane
+	more         int           // 1 if the retries get the larger half of the next fetch, 0 if the fresh deliveries do
 
 	limit    int // bound of active that the destination sets
 	slots    int // bound of active that grows with answers, from 1 to limit
@@ -43,10 +43,10 @@ type Lane struct {
 
 	touched       time.Time // when the lane was last used
 	place         place
-	at            time.Time // in the place inLater: when the lane may fetch; zero in the other places
-	pos           int       // in the place inLater: the index in its queue
-	before, after *Lane     // in the other queues: the neighbours
-	turn          uint64    // places.turn when the lane came to its place
+	at            time.Time   // in the place inLater: when the lane may fetch; zero in the other places
+	pos           int         // in the place inLater: the index in its queue
+	before, after *Lane[S, V] // in the other queues: the neighbours
+	turn          uint64      // places.turn when the lane came to its place
 }
 
 // A head says when the first delivery of a queue in the store is due, zero if it is empty.
@@ -72,13 +72,13 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // suspended reports whether l makes only one attempt at a time, to find out whether it is usable.
-func (l *Lane) suspended() bool { return l.hold != "" || l.breaker.open }
+func (l *Lane[S, V]) suspended() bool { return l.hold != "" || l.breaker.open }
 
 // mayStart reports whether a delivery of l may be attempted without a fetch.
-func (l *Lane) mayStart() bool { return !l.paused && !l.suspended() && l.looking.IsZero() }
+func (l *Lane[S, V]) mayStart() bool { return !l.paused && !l.suspended() && l.looking.IsZero() }
 
 // touch records that l is used now. After laneRest without use, it has at most firstSlots again.
-func (l *Lane) touch(now time.Time) {
+func (l *Lane[S, V]) touch(now time.Time) {
 	if l.active == 0 && now.Sub(l.touched) > laneRest {
 		l.slots = min(l.slots, firstSlots)
 	}
@@ -86,13 +86,13 @@ func (l *Lane) touch(now time.Time) {
 }
 
 // isIdle reports whether l has no deliveries, and had none for idleLane.
-func (l *Lane) isIdle(now time.Time) bool {
+func (l *Lane[S, V]) isIdle(now time.Time) bool {
 	waits := !l.fresh.due.IsZero() || !l.retry.due.IsZero() || l.fetching || !l.looking.IsZero()
 	return !waits && l.holds() == 0 && now.Sub(l.touched) >= idleLane && !l.rate.full.After(now)
 }
 
 // holds returns how many deliveries of l are in memory: active, ready or reserved.
-func (l *Lane) holds() int { return l.active + l.ready.len() + l.reserved }
+func (l *Lane[S, V]) holds() int { return l.active + l.ready.len() + l.reserved }
 
 // Limits are the limits of one destination.
 type Limits struct {
@@ -125,7 +125,7 @@ const (
 // double with each round of answers, up to its limit. A lane with less work has fewer slots, so
 // fewer of its attempts hang when its destination begins to hang. (TCP's congestion window does the
 // same; see RFC 5681 and RFC 7661.)
-func (l *Lane) answer(now time.Time) {
+func (l *Lane[S, V]) answer(now time.Time) {
 	if l.breaker.answer() {
 		l.slots = 1
 	}
@@ -140,7 +140,7 @@ func (l *Lane) answer(now time.Time) {
 
 // stop records that the destination cannot be used from now on, resume that it can be used again.
 // Call stop before setting hold or paused, resume after clearing them.
-func (l *Lane) stop(now time.Time) {
+func (l *Lane[S, V]) stop(now time.Time) {
 	if l.hold != "" || l.paused {
 		return
 	}
@@ -150,8 +150,17 @@ func (l *Lane) stop(now time.Time) {
 	}
 }
 
-func (l *Lane) resume(now time.Time) {
+func (l *Lane[S, V]) resume(now time.Time) {
 	if l.hold == "" && !l.paused {
 		l.resumed = now
 	}
+}
+
+// nextAttempt returns the earliest time at which l may make its next attempt with its breaker open: zero while an attempt is in
+// flight, or if no delivery waits.
+func (l *Lane[S, V]) nextAttempt() time.Time {
+	if l.active > 0 {
+		return time.Time{}
+	}
+	return earlier(notBefore(l.fresh.due, l.breaker.probe), notBefore(l.retry.due, l.breaker.retry))
 }

@@ -1,19 +1,19 @@
 package schedule
 
 // A line is a queue of lanes which any lane can leave. It is a doubly linked list.
-type line struct {
-	first, last *Lane
+type line[S, V any] struct {
+	first, last *Lane[S, V]
 	n           int
 }
 
-func (q *line) push(l *Lane) {
+func (q *line[S, V]) push(l *Lane[S, V]) {
 	l.before, l.after = q.last, nil
 	*q.afterOf(l.before) = l
 	q.last = l
 	q.n++
 }
 
-func (q *line) remove(l *Lane) {
+func (q *line[S, V]) remove(l *Lane[S, V]) {
 	*q.afterOf(l.before) = l.after
 	if l.after == nil {
 		q.last = l.before
@@ -25,7 +25,7 @@ func (q *line) remove(l *Lane) {
 }
 
 // afterOf returns the pointer to the lane after l. The first lane comes after nil.
-func (q *line) afterOf(l *Lane) **Lane {
+func (q *line[S, V]) afterOf(l *Lane[S, V]) **Lane[S, V] {
 	if l == nil {
 		return &q.first
 	}

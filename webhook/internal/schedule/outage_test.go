@@ -80,20 +80,20 @@ func (o *outage) run(t *testing.T) (r outageResult) {
 	arrive(down, time.Second/time.Duration(o.rate), 0)
 
 	isDown := func(now time.Time) bool { return !now.Before(begin) && now.Before(end) }
-	attempt := func(slot *Slot) {
+	attempt := func(slot *Slot[int, int]) {
 		now := time.Now()
-		wait := now.Sub(slot.Due)
+		wait := now.Sub(slot.Item.Due)
 		switch {
-		case slot.Destination != down:
+		case slot.Item.Destination != down:
 			r.waited = max(r.waited, wait)
 		case now.After(end) && wait > time.Second:
 			r.drained = now.Sub(end)
 		}
 		add(now.Add(o.takes), func() {
 			switch {
-			case slot.Destination != down || !isDown(now):
+			case slot.Item.Destination != down || !isDown(now):
 				w.end(slot, true)
-			case slot.Retry:
+			case slot.Item.Retry:
 				r.failed++
 				w.fail(slot, 5*time.Minute, false)
 			default:

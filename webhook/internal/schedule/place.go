@@ -21,20 +21,20 @@ func placeOf(s standing) place { return inUnproven + place(s) }
 
 // places keeps track of which lanes may fetch now, and from when on other lanes may. Its methods
 // look at a bounded number of lanes, however many there are.
-type places struct {
+type places[S, V any] struct {
 	config *Config
-	shares *shares
+	shares *shares[S, V]
 	full   bool // the latest Plan found no capacity
 
-	due   [standings]line // the lanes in inUnproven, inProven and inDoubtful
-	later laneQueue       // the lanes in inLater
-	turn  uint64          // counts the moves of lanes to another place
-	looks uint64          // counts the calls of wanted; tests bound them
+	due   [standings]line[S, V] // the lanes in inUnproven, inProven and inDoubtful
+	later laneQueue[S, V]       // the lanes in inLater
+	turn  uint64                // counts the moves of lanes to another place
+	looks uint64                // counts the calls of wanted; tests bound them
 }
 
 // update moves l to the place where it belongs now. It calls Wake if lanes may fetch that are short
 // of deliveries, or if the time of the next fetch has changed.
-func (p *places) update(l *Lane, now time.Time) {
+func (p *places[S, V]) update(l *Lane[S, V], now time.Time) {
 	_, to, at := p.wanted(l, now)
 	moves := to != l.place || !at.Equal(l.at)
 	if moves {
@@ -52,7 +52,7 @@ func (p *places) update(l *Lane, now time.Time) {
 	p.config.Wake()
 }
 
-func (p *places) leave(l *Lane) {
+func (p *places[S, V]) leave(l *Lane[S, V]) {
 	switch l.place {
 	case nowhere:
 	case inLater:
@@ -62,7 +62,7 @@ func (p *places) leave(l *Lane) {
 	}
 }
 
-func (p *places) enter(l *Lane) {
+func (p *places[S, V]) enter(l *Lane[S, V]) {
 	switch l.place {
 	case nowhere:
 	case inLater:
@@ -73,7 +73,7 @@ func (p *places) enter(l *Lane) {
 }
 
 // open returns how many lanes of a standing may fetch now.
-func (p *places) open(s standing) int {
+func (p *places[S, V]) open(s standing) int {
 	if p.due[s].n == 0 {
 		return 0
 	}
@@ -82,7 +82,7 @@ func (p *places) open(s standing) int {
 
 // next returns the lane that may fetch now and has waited the longest, nil if there is none, and how
 // many lanes may fetch now, at most.
-func (p *places) next() (l *Lane, n int) {
+func (p *places[S, V]) next() (l *Lane[S, V], n int) {
 	for s := range p.due {
 		if open := p.open(standing(s)); open > 0 {
 			n += open
@@ -95,7 +95,7 @@ func (p *places) next() (l *Lane, n int) {
 }
 
 // refill calls Wake if the latest Plan found no capacity, and at least half of it is free again.
-func (p *places) refill() {
+func (p *places[S, V]) refill() {
 	if p.full && p.shares.waiting() <= p.config.Slots/2 && p.shares.bytes <= p.config.Bytes/2 {
 		p.full = false
 		p.config.Wake()
@@ -108,9 +108,9 @@ type wants struct {
 	lapsing        bool // fresh counts lapsed deliveries; see breaker
 }
 
-// limit reduces w to at most n deliveries. If both queues have due deliveries, each gets half, so
-// that a flood of one kind does not hold up the other. If n is odd, the retries get the larger half
-// if more is 1, and the smaller one if it is 0.
+// limit reduces w to at most n deliveries. If both queues have due deliveries, the retries get at
+// most half of n, so that a flood of one kind does not hold up the other. An odd n has one delivery
+// left over: it goes to the retries if more is 1, and to the fresh deliveries if more is 0.
 func (w *wants) limit(n, more int) {
 	if w.retries > 0 && w.fresh > 0 {
 		w.retries = min(w.retries, (n+more)/2)
@@ -122,7 +122,7 @@ func (w *wants) limit(n, more int) {
 const lapseChunk = 256 // lapsed deliveries that one fetch takes from a lane at most
 
 // wanted returns how many deliveries l may fetch now, its place and, for inLater, its Lane.at.
-func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time) {
+func (p *places[S, V]) wanted(l *Lane[S, V], now time.Time) (w wants, to place, at time.Time) {
 	p.looks++
 	if l.paused || l.fetching {
 		return w, nowhere, at
@@ -178,23 +178,23 @@ func notBefore(t, floor time.Time) time.Time {
 }
 
 // A laneQueue is a container/heap of lanes, by Lane.at.
-type laneQueue []*Lane
+type laneQueue[S, V any] []*Lane[S, V]
 
-func (q laneQueue) Len() int           { return len(q) }
-func (q laneQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q laneQueue[S, V]) Len() int           { return len(q) }
+func (q laneQueue[S, V]) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
 
-func (q laneQueue) Swap(i, j int) {
+func (q laneQueue[S, V]) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].pos, q[j].pos = i, j
 }
 
-func (q *laneQueue) Push(x any) {
-	l := x.(*Lane)
+func (q *laneQueue[S, V]) Push(x any) {
+	l := x.(*Lane[S, V])
 	l.pos = len(*q)
 	*q = append(*q, l)
 }
 
-func (q *laneQueue) Pop() any {
+func (q *laneQueue[S, V]) Pop() any {
 	old := *q
 	n := len(old) - 1
 	l := old[n]

@@ -3,8 +3,8 @@ package schedule
 import "time"
 
 // A Want asks for deliveries of one queue.
-type Want struct {
-	Lane    *Lane
+type Want[S, V any] struct {
+	Lane    *Lane[S, V]
 	Retries bool
 	Max     int
 	// Next is when the first delivery in the queue is due, zero if there is none. After a fetch, the
@@ -20,7 +20,7 @@ const (
 // Plan appends to wants the queues to fetch from now. maxBytes bounds the bodies of the fetch.
 // again is when further deliveries can be fetched, zero if that depends on more than time. If there
 // are wants, the caller must call Fetched before it calls Plan again.
-func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Time) {
+func (s *Scheduler[S, V]) Plan(wants []Want[S, V]) (_ []Want[S, V], maxBytes int64, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
@@ -55,10 +55,10 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 		l.fresh.noted, l.retry.noted = time.Time{}, time.Time{}
 		s.places.update(l, now)
 		if w.retries > 0 {
-			wants = append(wants, Want{Lane: l, Retries: true, Max: w.retries, Next: l.retry.due})
+			wants = append(wants, Want[S, V]{Lane: l, Retries: true, Max: w.retries, Next: l.retry.due})
 		}
 		if w.fresh > 0 {
-			wants = append(wants, Want{Lane: l, Max: w.fresh, Next: l.fresh.due})
+			wants = append(wants, Want[S, V]{Lane: l, Max: w.fresh, Next: l.fresh.due})
 		}
 	}
 	if len(*later) > 0 {
@@ -70,7 +70,7 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 // Fetched takes the deliveries that were fetched for wants, none if the store has failed. The
 // caller returns those in back to the store, as their lanes have to wait, and buries the lapsed
 // ones.
-func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
+func (s *Scheduler[S, V]) Fetched(wants []Want[S, V], items []Item[V]) (back, lapsed []Item[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()

@@ -6,19 +6,19 @@ import (
 )
 
 // A runQueue holds the lanes that may begin an attempt, and counts the workers, which take them.
-type runQueue struct {
+type runQueue[S, V any] struct {
 	config *Config
 	mu     *sync.Mutex
-	shares *shares
+	shares *shares[S, V]
 
-	work     *sync.Cond  // wakes idle workers, for a lane or for close
-	answers  fifo[*Lane] // proven lanes with a ready delivery that may be attempted, and lanes that had one
-	suspects fifo[*Lane] // likewise, lanes that were not proven when they came
-	suspect  bool        // the lane that was picked last was one of suspects
-	order    uint64      // counts the lanes that came to answers and suspects
-	behind   fifo[*Lane] // lanes like those in answers and suspects, but held back by backlog
-	backlog  backlog     // says which lanes have to wait
-	giveWay  *time.Timer // runs proceed while behind is not empty
+	work     *sync.Cond        // wakes idle workers, for a lane or for close
+	answers  fifo[*Lane[S, V]] // proven lanes with a ready delivery that may be attempted, and lanes that had one
+	suspects fifo[*Lane[S, V]] // likewise, lanes that were not proven when they came
+	suspect  bool              // the lane that was picked last was one of suspects
+	order    uint64            // counts the lanes that came to answers and suspects
+	behind   fifo[*Lane[S, V]] // lanes like those in answers and suspects, but held back by backlog
+	backlog  backlog[S, V]     // says which lanes have to wait
+	giveWay  *time.Timer       // runs proceed while behind is not empty
 	workers  int
 	idle     int // workers that wait in next and were not signalled
 	closed   bool
@@ -27,7 +27,7 @@ type runQueue struct {
 const maxIdle = 64 // idle workers that are kept; further ones end
 
 // ready makes it, a delivery that was claimed now, a ready delivery of l.
-func (q *runQueue) ready(l *Lane, it Item, now time.Time) {
+func (q *runQueue[S, V]) ready(l *Lane[S, V], it Item[V], now time.Time) {
 	q.backlog.note(l, it.Due, now)
 	it.since = now
 	l.ready.push(it)
@@ -35,7 +35,7 @@ func (q *runQueue) ready(l *Lane, it Item, now time.Time) {
 }
 
 // add puts l into the run queue if l may begin an attempt, and summons a worker.
-func (q *runQueue) add(l *Lane) {
+func (q *runQueue[S, V]) add(l *Lane[S, V]) {
 	if l.queued || l.ready.len() == 0 || l.active >= q.shares.slotsOf(l) {
 		return
 	}
@@ -45,7 +45,7 @@ func (q *runQueue) add(l *Lane) {
 	}
 }
 
-func (q *runQueue) push(l *Lane) {
+func (q *runQueue[S, V]) push(l *Lane[S, V]) {
 	q.order++
 	l.order = q.order
 	if l.standing == proven {
@@ -58,7 +58,7 @@ func (q *runQueue) push(l *Lane) {
 
 // summon makes sure that a worker takes a lane of the run queue. It wakes an idle worker, or else
 // starts one. If there are as many as slots, the next one that ends its attempt takes the lane.
-func (q *runQueue) summon() {
+func (q *runQueue[S, V]) summon() {
 	switch {
 	case q.idle > 0:
 		q.idle--
@@ -70,7 +70,7 @@ func (q *runQueue) summon() {
 }
 
 // leave makes room for another worker in place of one that ends without calling next.
-func (q *runQueue) leave() {
+func (q *runQueue[S, V]) leave() {
 	q.workers--
 	if q.answers.len()+q.suspects.len() > 0 {
 		q.summon()
@@ -78,7 +78,7 @@ func (q *runQueue) leave() {
 }
 
 // next takes a lane out of q, and reports whether it had to wait. On nil the worker must end.
-func (q *runQueue) next() (l *Lane, waited bool) {
+func (q *runQueue[S, V]) next() (l *Lane[S, V], waited bool) {
 	l = q.pick()
 	for l == nil || q.closed {
 		if q.closed || q.idle >= maxIdle {
@@ -95,7 +95,7 @@ func (q *runQueue) next() (l *Lane, waited bool) {
 // pick takes the next lane that has a ready delivery out of q. It returns nil if there is none. That
 // is the lane that came first, but no two suspects follow one another while a proven lane waits. So
 // a delivery to a destination that answers does not wait behind one to each that fails or is new.
-func (q *runQueue) pick() *Lane {
+func (q *runQueue[S, V]) pick() *Lane[S, V] {
 	for q.answers.len()+q.suspects.len() > 0 {
 		q.suspect = q.answers.len() == 0 ||
 			!q.suspect && q.suspects.len() > 0 && (*q.suspects.first()).order < (*q.answers.first()).order
@@ -116,7 +116,7 @@ func (q *runQueue) pick() *Lane {
 }
 
 // holdBack reports whether l has to wait because of backlog, and then puts it into q.behind.
-func (q *runQueue) holdBack(l *Lane) bool {
+func (q *runQueue[S, V]) holdBack(l *Lane[S, V]) bool {
 	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.config.Now()) > 0 {
 		return false
 	}
@@ -132,7 +132,7 @@ func (q *runQueue) holdBack(l *Lane) bool {
 }
 
 // proceed moves as many lanes out of q.behind as q.backlog allows.
-func (q *runQueue) proceed() {
+func (q *runQueue[S, V]) proceed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for range min(q.behind.len(), q.backlog.free(q.config.Now())) {
@@ -144,7 +144,7 @@ func (q *runQueue) proceed() {
 }
 
 // close makes the workers end, each after its attempt.
-func (q *runQueue) close() {
+func (q *runQueue[S, V]) close() {
 	q.closed = true
 	q.idle = 0
 	if q.giveWay != nil {
@@ -154,10 +154,10 @@ func (q *runQueue) close() {
 }
 
 // A Slot is the right of a worker to make one attempt at a time, with its delivery; empty at first.
-type Slot struct {
-	Item
-	Lane *Lane // nil: there is no delivery
-	Bury bool  // the destination has a Pause with Bury
+type Slot[S, V any] struct {
+	Item Item[V]
+	Lane *Lane[S, V] // nil: there is no delivery
+	Bury bool        // the destination has a Pause with Bury
 
 	began    time.Time // by the clock of the process, because the store's clock may be set forward
 	overdue  bool      // Scheduler.Overdue has returned the delivery
@@ -166,7 +166,7 @@ type Slot struct {
 
 // Next ends the attempt of t, if there is one; answered says that the destination answered, even
 // with a refusal. Then it waits for the next delivery for t. On false the worker must end.
-func (s *Scheduler) Next(t *Slot, answered bool) bool {
+func (s *Scheduler[S, V]) Next(t *Slot[S, V], answered bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
@@ -175,7 +175,7 @@ func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	} else {
 		s.slots[t] = true
 	}
-	*t = Slot{}
+	*t = Slot[S, V]{}
 	l, waited := s.run.next()
 	if l == nil {
 		delete(s.slots, t)
@@ -201,7 +201,7 @@ func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	return true
 }
 
-func (s *Scheduler) release(t *Slot, answered bool, now time.Time) {
+func (s *Scheduler[S, V]) release(t *Slot[S, V], answered bool, now time.Time) {
 	l := t.Lane
 	if answered {
 		l.answer(now)
@@ -219,7 +219,7 @@ func (s *Scheduler) release(t *Slot, answered bool, now time.Time) {
 // store: hanging has those whose attempt still runs, ready those of lanes whose first ready
 // delivery waits that long. A hanging attempt keeps its slot and its delivery. Overdue also drops
 // idle lanes.
-func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
+func (s *Scheduler[S, V]) Overdue(limit time.Duration) (hanging, ready []Item[V]) {
 	s.mu.Lock()
 	for t := range s.slots {
 		if t.Lane != nil && !t.overdue && time.Since(t.began) > limit {
@@ -229,7 +229,7 @@ func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 	}
 	s.mu.Unlock()
 	now := s.config.Now()
-	s.each(func(l *Lane) {
+	s.each(func(l *Lane[S, V]) {
 		if l.ready.len() > 0 && now.Sub(l.ready.first().since) > limit {
 			ready = append(ready, s.take(l)...)
 			s.places.update(l, now)

@@ -20,48 +20,48 @@ import (
 
 // Config configures a Scheduler.
 type Config struct {
-	Slots   int                                 // bounds the concurrent attempts; as many further deliveries may be ready
-	Bytes   int64                               // bounds the bodies of the deliveries that are claimed and not settled
-	Window  time.Duration                       // the retry window
-	NewData func(*Lane) any                     // returns the Lane.Data of a new lane
-	Start   func()                              // starts a worker: a goroutine that calls Next until Next returns false
-	Wake    func()                              // asks the forwarder to call Plan; must not block
-	Now     func() time.Time                    // returns the time by the clock of the store
-	Jitter  func(n time.Duration) time.Duration // returns a random duration below n
+	Slots  int                                 // bounds the concurrent attempts; as many further deliveries may be ready
+	Bytes  int64                               // bounds the bodies of the deliveries that are claimed and not settled
+	Window time.Duration                       // the retry window
+	Start  func()                              // starts a worker: a goroutine that calls Next until Next returns false
+	Wake   func()                              // asks the forwarder to call Plan; must not block
+	Now    func() time.Time                    // returns the time by the clock of the store
+	Jitter func(n time.Duration) time.Duration // returns a random duration below n
 }
 
-// A Scheduler decides which delivery is attempted when. Its methods may be called concurrently.
-type Scheduler struct {
+// A Scheduler decides which delivery is attempted when. Its methods may be called concurrently. S is
+// the type of Lane.State, and V that of Item.Value.
+type Scheduler[S, V any] struct {
 	config Config
 
-	mu      sync.Mutex       // guards the fields below
-	lanes   map[string]*Lane // of the destinations that have deliveries, or had some lately
-	paused  map[string]Pause // by destination; SetPaused replaces it
-	shares  shares
-	places  places
-	run     runQueue
-	slots   map[*Slot]bool // the slots of all workers
-	left    int            // attempts that have left their slots; see Leave
-	open    bool           // between Open and Close
-	reading uint64         // the highest number of a read that SetPaused has got
+	mu      sync.Mutex             // guards the fields below
+	lanes   map[string]*Lane[S, V] // of the destinations that have deliveries, or had some lately
+	paused  map[string]Pause       // by destination; SetPaused replaces it
+	shares  shares[S, V]
+	places  places[S, V]
+	run     runQueue[S, V]
+	slots   map[*Slot[S, V]]bool // the slots of all workers
+	left    int                  // attempts that have left their slots; see Leave
+	open    bool                 // between Open and Close
+	reading uint64               // the highest number of a read that SetPaused has got
 }
 
 // New returns a Scheduler. It makes no reservations until Open is called.
-func New(c Config) *Scheduler {
-	s := &Scheduler{config: c, lanes: make(map[string]*Lane), slots: make(map[*Slot]bool)}
-	s.shares = shares{config: &s.config}
-	s.places = places{config: &s.config, shares: &s.shares}
-	s.run = runQueue{
+func New[S, V any](c Config) *Scheduler[S, V] {
+	s := &Scheduler[S, V]{config: c, lanes: make(map[string]*Lane[S, V]), slots: make(map[*Slot[S, V]]bool)}
+	s.shares = shares[S, V]{config: &s.config}
+	s.places = places[S, V]{config: &s.config, shares: &s.shares}
+	s.run = runQueue[S, V]{
 		config: &s.config, mu: &s.mu, shares: &s.shares,
-		work: sync.NewCond(&s.mu), backlog: newBacklog(),
+		work: sync.NewCond(&s.mu), backlog: newBacklog[S, V](),
 	}
 	return s
 }
 
 // An Item is a claimed delivery.
-type Item struct {
+type Item[V any] struct {
 	Destination string
-	Value       any    // the delivery itself, which the scheduler does not look at
+	Value       V      // the delivery itself, which the scheduler does not look at
 	Claim       uint64 // of the delivery, not zero
 	Size        int64  // of the body, in bytes
 	Retry       bool   // the delivery was attempted before
@@ -71,18 +71,17 @@ type Item struct {
 }
 
 // Open makes the scheduler ready: from now on Reserve may succeed.
-func (s *Scheduler) Open() {
+func (s *Scheduler[S, V]) Open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = !s.run.closed
 }
 
 // lane returns the lane of a destination, and creates it if there is none.
-func (s *Scheduler) lane(destination string, now time.Time) *Lane {
+func (s *Scheduler[S, V]) lane(destination string, now time.Time) *Lane[S, V] {
 	l := s.lanes[destination]
 	if l == nil {
-		l = &Lane{ID: destination, limit: 1, slots: 1, touched: now} // until Use says the limits
-		l.Data = s.config.NewData(l)
+		l = &Lane[S, V]{ID: destination, limit: 1, slots: 1, touched: now} // until Use says the limits
 		if holds(s.paused, destination) {
 			l.stopped, l.paused = s.paused[destination].Since, true
 		}
@@ -93,7 +92,7 @@ func (s *Scheduler) lane(destination string, now time.Time) *Lane {
 
 // Reserve reserves room for a delivery that is about to be stored. If it returns true, the store
 // may claim the delivery, and the caller must call Start. Otherwise it has to wait in the store.
-func (s *Scheduler) Reserve(destination string, size int64) bool {
+func (s *Scheduler[S, V]) Reserve(destination string, size int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.open || s.shares.capacity() <= 0 || s.shares.bytes+size > s.config.Bytes {
@@ -119,7 +118,7 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 // Start ends a reservation, and makes the delivery ready if the store has claimed it. It returns
 // false without a claim. It also does so if the destination was paused, held or found failing since
 // Reserve, or the scheduler was closed: then the caller must return the delivery to the store.
-func (s *Scheduler) Start(it Item) bool {
+func (s *Scheduler[S, V]) Start(it Item[V]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
@@ -139,7 +138,7 @@ func (s *Scheduler) Start(it Item) bool {
 }
 
 // Note notes when a fresh delivery and a retry in the store are due. It ignores a zero time.
-func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
+func (s *Scheduler[S, V]) Note(destination string, fresh, retry time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
@@ -151,8 +150,9 @@ func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.places.update(l, now)
 }
 
-// Settled says that the outcomes of deliveries are stored, whose bodies have so many bytes in all.
-func (s *Scheduler) Settled(bytes int64) {
+// Settled frees the memory of deliveries whose outcomes the store now has. Their bodies have this
+// many bytes in all.
+func (s *Scheduler[S, V]) Settled(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shares.bytes -= bytes
@@ -163,7 +163,7 @@ func (s *Scheduler) Settled(bytes int64) {
 // it returns true and the ready deliveries of l, which the caller returns to the store. A timeout
 // costs the lane an eighth of its slots. So a hanging destination soon has a single slot, while one
 // that is slow now and then keeps most of its slots.
-func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
+func (s *Scheduler[S, V]) Fail(l *Lane[S, V], f Failure) (back []Item[V], opened bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
@@ -183,7 +183,7 @@ func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 }
 
 // Use says that the destination of l can be used, with these limits. An attempt of l calls it.
-func (s *Scheduler) Use(l *Lane, limits Limits) {
+func (s *Scheduler[S, V]) Use(l *Lane[S, V], limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
@@ -208,7 +208,7 @@ func (s *Scheduler) Use(l *Lane, limits Limits) {
 }
 
 // take removes and returns the ready deliveries of l.
-func (s *Scheduler) take(l *Lane) (items []Item) {
+func (s *Scheduler[S, V]) take(l *Lane[S, V]) (items []Item[V]) {
 	for l.ready.len() > 0 {
 		items = append(items, l.ready.pop())
 	}
@@ -217,7 +217,7 @@ func (s *Scheduler) take(l *Lane) (items []Item) {
 }
 
 // Close makes the workers end, each after its delivery, and returns all ready deliveries.
-func (s *Scheduler) Close() (items []Item) {
+func (s *Scheduler[S, V]) Close() (items []Item[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = false
@@ -229,7 +229,7 @@ func (s *Scheduler) Close() (items []Item) {
 }
 
 // Load returns how many deliveries are being attempted, and how many are ready.
-func (s *Scheduler) Load() (active, ready int) {
+func (s *Scheduler[S, V]) Load() (active, ready int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.shares.active, s.shares.waiting() - s.shares.reserved
@@ -237,8 +237,8 @@ func (s *Scheduler) Load() (active, ready int) {
 
 // Loads calls f for each destination with deliveries that are being attempted or ready, with their
 // numbers. f must not call the scheduler.
-func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
-	s.each(func(l *Lane) {
+func (s *Scheduler[S, V]) Loads(f func(destination string, active, ready int)) {
+	s.each(func(l *Lane[S, V]) {
 		if l.active+l.ready.len() > 0 {
 			f(l.ID, l.active, l.ready.len())
 		}
@@ -247,7 +247,7 @@ func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
 
 // each calls f for each lane, with s.mu held, which f must not release. As there may be many lanes,
 // each lets go of s.mu now and then. It may leave out lanes that come or go meanwhile.
-func (s *Scheduler) each(f func(*Lane)) {
+func (s *Scheduler[S, V]) each(f func(*Lane[S, V])) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0

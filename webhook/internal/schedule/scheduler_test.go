@@ -17,24 +17,23 @@ const window = 4 * time.Hour
 // A testScheduler is a scheduler whose store is some lists of times. It starts no workers: the test
 // begins and ends the attempts.
 type testScheduler struct {
-	*Scheduler
+	*Scheduler[int, int]
 	t     *testing.T
 	wakes int
 	limit int                        // Limits.Slots of all destinations
 	store map[string]*[2][]time.Time // fresh deliveries and retries that are not claimed, in order
-	plan  []Want
+	plan  []Want[int, int]
 	most  uint64 // how many lanes a single Plan has looked at, at most
 }
 
 func newTestScheduler(t *testing.T, slots, limit int, bytes int64) *testScheduler {
 	w := &testScheduler{t: t, limit: limit, store: make(map[string]*[2][]time.Time)}
-	w.Scheduler = New(Config{
+	w.Scheduler = New[int, int](Config{
 		Slots: slots, Bytes: bytes, Window: window,
-		NewData: func(*Lane) any { return nil },
-		Start:   func() {},
-		Wake:    func() { w.wakes++ },
-		Now:     time.Now,
-		Jitter:  half,
+		Start:  func() {},
+		Wake:   func() { w.wakes++ },
+		Now:    time.Now,
+		Jitter: half,
 	})
 	w.Open()
 	return w
@@ -76,7 +75,7 @@ func index(retries bool) int {
 
 // fetch does what the forwarder does when the scheduler wakes it, until the scheduler plans no more
 // fetches. It returns the fetched deliveries, and those that have lapsed.
-func (w *testScheduler) fetch() (got, lapsed []Item) {
+func (w *testScheduler) fetch() (got, lapsed []Item[int]) {
 	for {
 		before := w.looks()
 		plan, _, again := w.Plan(w.plan[:0])
@@ -88,13 +87,13 @@ func (w *testScheduler) fetch() (got, lapsed []Item) {
 		default:
 			return got, lapsed
 		}
-		var items []Item
+		var items []Item[int]
 		now := time.Now()
 		for i := range plan {
 			p := &plan[i]
 			q := &w.store[p.Lane.ID][index(p.Retries)]
 			for n := 0; n < p.Max && len(*q) > 0 && !(*q)[0].After(now); n++ {
-				items = append(items, Item{Destination: p.Lane.ID, Size: 1, Retry: p.Retries, Due: (*q)[0]})
+				items = append(items, Item[int]{Destination: p.Lane.ID, Size: 1, Retry: p.Retries, Due: (*q)[0]})
 				*q = (*q)[1:]
 			}
 			if p.Next = (time.Time{}); len(*q) > 0 {
@@ -111,11 +110,11 @@ func (w *testScheduler) fetch() (got, lapsed []Item) {
 }
 
 // begin begins the next attempt. It returns nil if none may begin now.
-func (w *testScheduler) begin() *Slot {
+func (w *testScheduler) begin() *Slot[int, int] {
 	w.mu.Lock()
 	some := false
-	for _, q := range []*fifo[*Lane]{&w.run.answers, &w.run.suspects} {
-		some = some || slices.ContainsFunc(q.items[q.head:], func(l *Lane) bool { return l.ready.len() > 0 })
+	for _, q := range []*fifo[*Lane[int, int]]{&w.run.answers, &w.run.suspects} {
+		some = some || slices.ContainsFunc(q.items[q.head:], func(l *Lane[int, int]) bool { return l.ready.len() > 0 })
 	}
 	none := !some || w.shares.active == w.config.Slots
 	if !none {
@@ -125,7 +124,7 @@ func (w *testScheduler) begin() *Slot {
 	if none {
 		return nil
 	}
-	t := new(Slot)
+	t := new(Slot[int, int])
 	if !w.Next(t, false) {
 		w.t.Fatal("Next = false, want a delivery")
 	}
@@ -136,16 +135,16 @@ func (w *testScheduler) begin() *Slot {
 }
 
 // end ends an attempt.
-func (w *testScheduler) end(t *Slot, answered bool) {
+func (w *testScheduler) end(t *Slot[int, int], answered bool) {
 	w.mu.Lock()
 	w.release(t, answered, w.config.Now())
 	w.run.workers--
 	w.mu.Unlock()
-	w.Settled(t.Size)
+	w.Settled(t.Item.Size)
 }
 
 // fail ends an attempt that failed. The delivery is due again after wait.
-func (w *testScheduler) fail(t *Slot, wait time.Duration, timedOut bool) {
+func (w *testScheduler) fail(t *Slot[int, int], wait time.Duration, timedOut bool) {
 	due := time.Now().Add(wait)
 	back, _ := w.Fail(t.Lane, Failure{TimedOut: timedOut, Due: due})
 	for _, it := range back {
@@ -193,7 +192,7 @@ func (w *testScheduler) check() {
 	}
 	for st, q := range w.places.due {
 		p, n := placeOf(standing(st)), 0
-		var before *Lane
+		var before *Lane[int, int]
 		for l := q.first; l != nil; before, l = l, l.after {
 			if n++; l.place != p || l.before != before {
 				w.t.Fatalf("lane %s of the place %d is behind %p in the queue of the place %d, want %p", l.ID, l.place, l.before, p, before)
@@ -232,7 +231,7 @@ func testNothingStalls(t *testing.T, seed uint64) {
 	for range lanes {
 		put()
 	}
-	var active []*Slot
+	var active []*Slot[int, int]
 	readings := uint64(0) // how often the pauses were read
 	for steps := 0; left > 0 || len(active) > 0; steps++ {
 		if steps > 200_000 {
@@ -244,8 +243,8 @@ func testNothingStalls(t *testing.T, seed uint64) {
 		case k == 1 && steps < 200: // a delivery that Put keeps claimed
 			if d := fmt.Sprint(r.IntN(lanes)); w.Reserve(d, 1) {
 				if r.IntN(4) == 0 {
-					w.Start(Item{Destination: d, Size: 1})
-				} else if w.Start(Item{Destination: d, Claim: 1, Size: 1, Due: time.Now()}) {
+					w.Start(Item[int]{Destination: d, Size: 1})
+				} else if w.Start(Item[int]{Destination: d, Claim: 1, Size: 1, Due: time.Now()}) {
 					left++
 				} else {
 					w.Settled(1)
@@ -282,7 +281,7 @@ func testNothingStalls(t *testing.T, seed uint64) {
 				w.fail(slot, time.Duration(r.IntN(60))*time.Second, r.IntN(2) == 0)
 			case 1:
 				w.end(slot, false)
-				w.put(slot.Item.Destination, slot.Retry, slot.Due, 1)
+				w.put(slot.Item.Destination, slot.Item.Retry, slot.Item.Due, 1)
 			default:
 				w.end(slot, true)
 				left--
@@ -312,7 +311,7 @@ func TestRetriesKeepScheduleBehindBacklog(t *testing.T) {
 			due := w.store["crm"][1][0]
 			time.Sleep(time.Until(due))
 			slot := w.next()
-			for !slot.Retry { // a probe may have begun just before
+			for !slot.Item.Retry { // a probe may have begun just before
 				w.fail(slot, 10*time.Hour, false)
 				time.Sleep(retrySpace)
 				slot = w.next()
@@ -326,7 +325,7 @@ func TestRetriesKeepScheduleBehindBacklog(t *testing.T) {
 }
 
 // next begins the next attempt. It waits until one may begin, and fetches meanwhile.
-func (w *testScheduler) next() *Slot {
+func (w *testScheduler) next() *Slot[int, int] {
 	for {
 		w.fetch()
 		if slot := w.begin(); slot != nil {
@@ -361,7 +360,7 @@ func TestRetriesAndFreshDeliveriesShareAttempts(t *testing.T) {
 		n := [2]int{}
 		for range 1000 {
 			slot := w.next()
-			n[index(slot.Retry)]++
+			n[index(slot.Item.Retry)]++
 			w.end(slot, true)
 		}
 		if n[0] < 400 || n[1] < 400 {
@@ -387,7 +386,7 @@ func TestBacklogGivesWayToFreshDeliveries(t *testing.T) {
 			}
 			w.fetch()
 			for slot := w.begin(); slot != nil; slot = w.begin() {
-				n[slot.Destination]++
+				n[slot.Item.Destination]++
 				w.end(slot, true)
 				w.fetch()
 			}
@@ -457,14 +456,14 @@ func TestLooksDoNotGrowWithLanes(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		attempts int
-		end      func(w *testScheduler, slot *Slot, due time.Time)
+		end      func(w *testScheduler, slot *Slot[int, int], due time.Time)
 	}{
-		{"failing", lanes + lanes/10, func(w *testScheduler, slot *Slot, due time.Time) { w.fail(slot, time.Until(due), false) }},
-		{"hanging", lanes / 10, func(w *testScheduler, slot *Slot, due time.Time) {
+		{"failing", lanes + lanes/10, func(w *testScheduler, slot *Slot[int, int], due time.Time) { w.fail(slot, time.Until(due), false) }},
+		{"hanging", lanes / 10, func(w *testScheduler, slot *Slot[int, int], due time.Time) {
 			time.Sleep(5 * time.Second)
 			w.fail(slot, time.Until(due), true)
 		}},
-		{"new", lanes, func(w *testScheduler, slot *Slot, _ time.Time) { w.end(slot, true) }},
+		{"new", lanes, func(w *testScheduler, slot *Slot[int, int], _ time.Time) { w.end(slot, true) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -477,7 +476,7 @@ func TestLooksDoNotGrowWithLanes(t *testing.T) {
 				if before != lanes {
 					t.Errorf("the scheduler looked at %d lanes for %d puts, want one for each", before, lanes)
 				}
-				var active []*Slot
+				var active []*Slot[int, int]
 				due := time.Now().Add(24 * time.Hour) // all retries are due at the same time
 				for range tt.attempts {
 					if w.wakes > 0 {
@@ -522,7 +521,7 @@ func TestNewDestinationsAreNotAheadOfOneThatAnswers(t *testing.T) {
 		w.fetch()
 		var got []string
 		for slot := w.begin(); slot != nil; slot = w.begin() {
-			got = append(got, slot.Destination)
+			got = append(got, slot.Item.Destination)
 		}
 		if want := []string{"crm", "0", "crm", "1", "crm", "2", "3"}; len(got) != 33 || !slices.Equal(got[:len(want)], want) {
 			t.Errorf("%d attempts began, of %v ..., want 33, of %v ...", len(got), got[:min(len(got), len(want))], want)
@@ -535,10 +534,10 @@ func TestSuccessfulDeliveryAllocatesNothing(t *testing.T) {
 	w := newTestScheduler(t, 64, 64, 1<<20)
 	defer w.Close()
 	w.run.workers++ // the test acts as a worker
-	slot := new(Slot)
+	slot := new(Slot[int, int])
 	w.Note("crm", time.Now(), time.Time{})
-	var plan []Want
-	items := []Item{{Destination: "crm", Size: 1}}
+	var plan []Want[int, int]
+	items := []Item[int]{{Destination: "crm", Size: 1}}
 	round := func() {
 		now := time.Now()
 		w.Note("crm", now, time.Time{})
@@ -599,11 +598,11 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 // After a burst the scheduler keeps maxIdle idle workers. Close ends them.
 func TestFewIdleWorkersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s *Scheduler
+		var s *Scheduler[int, int]
 		w := newTestScheduler(t, 500, 500, 1<<20)
 		w.config.Start = func() {
 			go func() { // ended by Close
-				var slot Slot
+				var slot Slot[int, int]
 				for s.Next(&slot, true) {
 					time.Sleep(time.Second)
 				}

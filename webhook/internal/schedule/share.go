@@ -6,7 +6,7 @@ import (
 )
 
 // shares counts the deliveries in memory, and divides the slots and the bytes among the lanes.
-type shares struct {
+type shares[S, V any] struct {
 	config   *Config
 	active   int            // deliveries that are being attempted
 	reserved int            // deliveries with a reservation
@@ -18,15 +18,15 @@ type shares struct {
 }
 
 // waiting returns how many deliveries in memory are not being attempted.
-func (s *shares) waiting() int {
+func (s *shares[S, V]) waiting() int {
 	return s.held[unproven] + s.held[proven] + s.held[doubtful] - s.active
 }
 
 // capacity returns how many more deliveries may be in memory, over all lanes.
-func (s *shares) capacity() int { return 2*s.config.Slots - s.active - s.waiting() }
+func (s *shares[S, V]) capacity() int { return 2*s.config.Slots - s.active - s.waiting() }
 
 // hold records that l gets another delivery. Call it before the counts of l change.
-func (s *shares) hold(l *Lane) {
+func (s *shares[S, V]) hold(l *Lane[S, V]) {
 	if l.holds() == 0 {
 		s.busy++
 	}
@@ -34,14 +34,14 @@ func (s *shares) hold(l *Lane) {
 }
 
 // drop records that l has n deliveries less. Call it after the counts of l change.
-func (s *shares) drop(l *Lane, n int) {
+func (s *shares[S, V]) drop(l *Lane[S, V], n int) {
 	s.held[l.standing] -= n
 	if n > 0 && l.holds() == 0 {
 		s.busy--
 	}
 }
 
-func (s *shares) setStanding(l *Lane, to standing) {
+func (s *shares[S, V]) setStanding(l *Lane[S, V], to standing) {
 	if l.standing == to {
 		return
 	}
@@ -68,7 +68,7 @@ func (s *shares) setStanding(l *Lane, to standing) {
 //     almost used up.
 //   - Only a lane that is being answered may have twice as many deliveries in memory as slots. So
 //     hanging destinations do not fill the memory.
-func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time) {
+func (s *shares[S, V]) room(l *Lane[S, V], now time.Time) (n int, to place, again time.Time) {
 	held := l.holds()
 	switch {
 	case l.suspended():
@@ -103,12 +103,12 @@ func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time)
 
 // short reports whether l needs a fetch soon: at most an eighth of its slots have a ready delivery.
 // Only such a lane wakes the fetcher, which then fills all lanes that have room.
-func (s *shares) short(l *Lane) bool {
+func (s *shares[S, V]) short(l *Lane[S, V]) bool {
 	return l.suspended() || l.ready.len() <= s.slotsOf(l)/8
 }
 
 // allowance returns how many more deliveries the lanes of a standing may have in memory together.
-func (s *shares) allowance(of standing) int {
+func (s *shares[S, V]) allowance(of standing) int {
 	all := max(s.config.Slots/2, 1) - s.suspects()
 	switch of {
 	case proven:
@@ -120,12 +120,12 @@ func (s *shares) allowance(of standing) int {
 }
 
 // suspects returns how many deliveries of unproven and doubtful lanes are in memory, or may be soon.
-func (s *shares) suspects() int {
+func (s *shares[S, V]) suspects() int {
 	return s.held[unproven] + s.offered[unproven] + s.held[doubtful] + s.offered[doubtful]
 }
 
 // slotsOf returns how many attempts l may make at once.
-func (s *shares) slotsOf(l *Lane) int {
+func (s *shares[S, V]) slotsOf(l *Lane[S, V]) int {
 	if s.busy <= 1 {
 		return l.slots
 	}
@@ -141,11 +141,11 @@ func (s *shares) slotsOf(l *Lane) int {
 	return min(l.slots, n)
 }
 
-// isAnswered reports whether l is being answered: its latest answer is not older than moving.
-func (s *shares) isAnswered(l *Lane) bool { return s.clock.Sub(l.answered) < moving }
+// isAnswered reports whether the destination of l has answered an attempt a moment ago: moving, at most.
+func (s *shares[S, V]) isAnswered(l *Lane[S, V]) bool { return s.clock.Sub(l.answered) < moving }
 
 // part returns the share of n that a busy lane gets, at least 1: all of n if no other lane is busy.
-func (s *shares) part(n int64) int64 {
+func (s *shares[S, V]) part(n int64) int64 {
 	if s.busy <= 1 {
 		return n
 	}
