@@ -54,7 +54,7 @@ func (a *account) settled(s *store.Settlement) {
 		// Clone the strings: they may be parts of a larger one, which must not stay in memory.
 		c.Failure = &Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
 		if s.Verdict == store.Retry {
-			c.Failure.Due = d.Due
+			c.Failure.Due = d.Due.UTC()
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (a *account) stats() DestinationStats {
 	s := a.counts
 	s.Dead = make(map[Reason]int64)
 	maps.Copy(s.Dead, a.counts.Dead)
-	s.Latency.P50, s.Latency.P90, s.Latency.P99 = a.latency.quantile(0.50), a.latency.quantile(0.90), a.latency.quantile(0.99)
+	s.Latency.P50, s.Latency.P90, s.Latency.P99 = Millis(a.latency.quantile(0.50)), Millis(a.latency.quantile(0.90)), Millis(a.latency.quantile(0.99))
 	s.Refusing = a.refused&1 != 0 || bits.OnesCount8(a.refused) >= 4
 	return s
 }

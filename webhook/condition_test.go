@@ -57,7 +57,7 @@ func TestDestinationStatsShowOutcomeAndLatestFailure(t *testing.T) {
 				if f == nil {
 					f = new(webhook.Failure)
 				}
-				if f.Status != tt.status || f.Due.IsZero() == tt.again || (tt.status == 0) != (f.MessageID == "") {
+				if f.Attempt.Status != tt.status || f.Due.IsZero() == tt.again || (tt.status == 0) != (f.MessageID == "") {
 					t.Errorf("got the failure %+v; want the status %d, a retry is due: %v", f, tt.status, tt.again)
 				}
 			})
@@ -82,12 +82,12 @@ func TestFailureHasTheReceiversAnswer(t *testing.T) {
 		r.track("m1")
 		time.Sleep(5 * time.Millisecond)
 		first := failure()
-		if first.MessageID != "m1" || first.Try != 1 || first.Answer != "come back later" || first.Reason != webhook.ReasonServerError || !first.Due.After(time.Now()) {
+		if first.MessageID != "m1" || first.Attempt.Try != 1 || first.Attempt.Answer != "come back later" || first.Attempt.Reason != webhook.ReasonServerError || !first.Due.After(time.Now()) {
 			t.Errorf("the first failure is %+v, want the first attempt of m1, its answer, and a retry that is due later", first)
 		}
 		time.Sleep(2 * time.Minute)
 		last := failure()
-		if last.Try <= first.Try || !last.Due.IsZero() {
+		if last.Attempt.Try <= first.Attempt.Try || !last.Due.IsZero() {
 			t.Errorf("the last failure is %+v, want a later attempt, and no retry due", last)
 		}
 		if all, _ := r.DestinationStats(t.Context()); all[0].Outcome != webhook.OutcomeRetryable || all[0].Refusing {

@@ -8,6 +8,7 @@ import "github.com/hookferry/analytics/webhook/store"
 type Store = store.Store
 type Delivery = store.Delivery
 type Attempt = store.Attempt
+type Millis = store.Millis
 type Ended = store.Ended
 type EndedFilter = store.EndedFilter
 type WaitingFilter = store.WaitingFilter

@@ -74,7 +74,7 @@
 // [Observer] is called for each request. The module webhook/webhookprom turns all of this into
 // Prometheus metrics, in three lines. With OpenTelemetry, [event.ContextWithTrace] takes the
 // headers of your span, which every attempt sends. Attempted of your Observer can make a span from
-// a.At to a.At+a.Took, whose parent is the span context in a.Trace.
+// a.At to a.End(), whose parent is the span context in a.Trace.
 //
 // # Security
 //

@@ -70,7 +70,7 @@ func (f *Forwarder) Held() []Held {
 	var held []Held
 	for _, h := range f.schedule.Held() {
 		hold := cmp.Or(Hold(h.Why), HoldFailing)
-		held = append(held, Held{h.Destination, hold, h.Since, h.Until, Reason(h.Reason)})
+		held = append(held, Held{h.Destination, hold, h.Since.UTC(), h.Until.UTC(), Reason(h.Reason)})
 	}
 	return held
 }

@@ -471,7 +471,7 @@ func TestMisbehavingReceiverCostsAtMostOneAttempt(t *testing.T) {
 				if len(as) != 1 || as[0].Reason != tt.reason {
 					t.Errorf("%s: got the failed attempts %+v, want one with the reason %q", tt.name, as, tt.reason)
 				}
-				if as[0].Took > 5*time.Second {
+				if time.Duration(as[0].Took) > 5*time.Second {
 					t.Errorf("%s: the attempt took %v, want at most 5 s", tt.name, as[0].Took)
 				}
 			} else if n := len(recv.Requests()); n != 1 {
@@ -529,7 +529,7 @@ func TestMisbehavingHTTP2ReceiverCostsOnlyItsOwnAttempts(t *testing.T) {
 					tt.name, s, len(recv.Requests()), as, n, sent, failing)
 			}
 			for _, a := range as {
-				if tt.reason != "" && a.Reason != tt.reason || a.Took > 5*time.Second {
+				if tt.reason != "" && a.Reason != tt.reason || time.Duration(a.Took) > 5*time.Second {
 					t.Errorf("%s: got the failed attempt %+v, want the reason %q and at most 5 s", tt.name, a, tt.reason)
 				}
 			}

@@ -35,7 +35,7 @@ type Exchange struct {
 	AnswerHeader http.Header // nil if there was no answer
 	// These are the times from At until the name was resolved, the connection was open, the TLS
 	// handshake was done, and the first byte of the answer arrived; zero if that is not known.
-	Resolved, Connected, Secured, FirstByte time.Duration
+	Resolved, Connected, Secured, FirstByte Millis
 }
 
 // Try sends an event at once to all endpoints of a destination, and returns one Exchange for each,
@@ -106,10 +106,10 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 
 	x := Exchange{
 		Attempt: res.attempt, Outcome: res.outcome, Header: s.shownHeader(to), Body: bytes.Clone(d.Body),
-		Resolved: time.Duration(resolved.Load()), Connected: time.Duration(connected.Load()), Secured: time.Duration(secured.Load()),
+		Resolved: Millis(resolved.Load()), Connected: Millis(connected.Load()), Secured: Millis(secured.Load()),
 	}
 	if !notes.FirstByte.IsZero() {
-		x.FirstByte = notes.FirstByte.Sub(x.At)
+		x.FirstByte = Millis(notes.FirstByte.Sub(x.At))
 	}
 	if notes.Header != nil {
 		x.AnswerHeader = make(http.Header, len(notes.Header))

@@ -18,11 +18,11 @@ const (
 
 // Held describes a destination whose deliveries wait although they are due.
 type Held struct {
-	Destination string
-	Hold        Hold
-	Since       time.Time // when the hold began, zero if that is not known
+	Destination string    `json:"-"`
+	Hold        Hold      `json:"hold"`
+	Since       time.Time `json:"since,omitzero"` // when the hold began, zero if that is not known
 	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
 	// HoldFailing the check is an attempt: Until is zero while one is in flight, or if nothing waits.
-	Until  time.Time
-	Reason Reason // why the latest attempt failed, for HoldFailing or if the forwarder has disabled it
+	Until  time.Time `json:"until,omitzero"`
+	Reason Reason    `json:"reason,omitempty"` // why the latest attempt failed, for HoldFailing or if the forwarder has disabled it
 }

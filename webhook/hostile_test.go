@@ -705,7 +705,7 @@ func (d *outcomes) Attempted(a webhook.Attempted) {
 	if d.first[a.ID].IsZero() {
 		d.first[a.ID] = a.At
 	}
-	if after := a.At.Sub(d.first[a.ID]); after > webhook.DefaultWindow || a.Took > webhook.DefaultTimeout {
+	if after := a.At.Sub(d.first[a.ID]); after > webhook.DefaultWindow || time.Duration(a.Took) > webhook.DefaultTimeout {
 		d.t.Errorf("an attempt %v after the first took %v, want at most %v and %v", after, a.Took, webhook.DefaultWindow, webhook.DefaultTimeout)
 	}
 }

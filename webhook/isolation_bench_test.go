@@ -99,7 +99,7 @@ func (s *isolation) Accepted(webhook.Accepted) {}
 func (s *isolation) Attempted(a webhook.Attempted) {
 	if strings.HasPrefix(a.Destination, "fine") {
 		s.mu.Lock()
-		s.took = append(s.took, a.Took)
+		s.took = append(s.took, time.Duration(a.Took))
 		s.mu.Unlock()
 	}
 }

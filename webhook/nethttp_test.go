@@ -59,7 +59,7 @@ func TestStatusOfAFlawedAnswerDecides(t *testing.T) {
 			defer c.Close()
 			s := &sender{client: c}
 			res := s.send(t.Context(), &Delivery{ID: "m1", Body: []byte("{}")}, to.endpoints[0])
-			if res.attempt.Reason != tt.reason || res.attempt.Took > config.Timeout {
+			if res.attempt.Reason != tt.reason || time.Duration(res.attempt.Took) > config.Timeout {
 				t.Errorf("%s: send = %+v, want the reason %q", tt.name, res.attempt, tt.reason)
 			}
 			if tt.flaw != "" && res.attempt.Error != tt.flaw {

@@ -21,7 +21,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	r := &recorder{config: &Config{}}
 	s := &settler{recorder: r, schedule: schedule.New[laneState, *Delivery](schedule.Config{}), wake: store.NewSignal()}
 	d := &Delivery{Destination: "crm", ID: "m1", Type: "track"}
-	res := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
+	res := &result{attempt: Attempt{Took: Millis(time.Millisecond), Try: 1}}
 	ss := []store.Settlement{{Verdict: store.Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {

@@ -41,7 +41,7 @@ func TestDestinationHasItsOwnTimeoutWindowAndSchedule(t *testing.T) {
 				t.Fatalf("%s: got the dead letters %+v, want one with the reason %q before %v", tt.name, dead, webhook.ReasonExpired, begin.Add(window))
 			}
 			for _, a := range dead[0].Attempts {
-				if a.Took != tt.took {
+				if time.Duration(a.Took) != tt.took {
 					t.Errorf("%s: an attempt took %v, want %v", tt.name, a.Took, tt.took)
 				}
 			}

@@ -54,7 +54,7 @@ func (s *sender) send(ctx context.Context, d *Delivery, e *endpoint) result {
 	start := time.Now()
 	res := s.roundTrip(ctx, start, d, e)
 	res.attempt.At = start.UTC()
-	res.attempt.Took = time.Since(start)
+	res.attempt.Took = Millis(time.Since(start))
 	res.attempt.Try = d.Tries + 1
 	res.attempt.Endpoint = e.name
 	return res

@@ -39,10 +39,12 @@ type Counters struct {
 // Latency says how long requests took, from the dial to the end of the answer, whatever its status.
 // It leaves out requests that were cut off.
 type Latency struct {
-	Requests int64
+	Requests int64 `json:"requests"`
 	// P50, P90 and P99 are the times that 50, 90 and 99 of 100 requests did not exceed, estimated at
 	// most an eighth too high. Later requests weigh more.
-	P50, P90, P99 time.Duration
+	P50 Millis `json:"p50"`
+	P90 Millis `json:"p90"`
+	P99 Millis `json:"p99"`
 }
 
 // DestinationStats is what a Forwarder and its store know of one destination.
@@ -67,7 +69,8 @@ type DestinationStats struct {
 
 // A Failure is an attempt that failed.
 type Failure struct {
-	MessageID, Source string    // of the delivery
-	Attempt                     // the request; with several endpoints the one to the last of them
-	Due               time.Time // when the delivery is attempted again, zero if it was given up
+	MessageID string    `json:"id"`               // of the delivery
+	Source    string    `json:"source,omitempty"` // of the delivery
+	Attempt   Attempt   `json:"attempt"`          // with several endpoints the one to the last of them
+	Due       time.Time `json:"due,omitzero"`     // when the delivery is attempted again, zero if it was given up
 }

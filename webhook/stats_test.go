@@ -61,7 +61,7 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 		if o := got["paused"].Oldest; !o.Equal(oldest) {
 			t.Errorf("paused: Oldest is %v, want %v", o, oldest)
 		}
-		if l := got["fine"].Latency; l.Requests != 1 || l.P50 < 100*time.Millisecond || l.P50 > 113*time.Millisecond || l.P99 != l.P50 {
+		if l := got["fine"].Latency; l.Requests != 1 || time.Duration(l.P50) < 100*time.Millisecond || time.Duration(l.P50) > 113*time.Millisecond || l.P99 != l.P50 {
 			t.Errorf("Latency of one request of 100 ms is %+v, want 1 request of 100 to 113 ms", l)
 		}
 		if s := r.Stats(); s.InFlight != 2 || s.Latency.Requests != 3 || s.Delivered != 1 || s.Retried != 1 {
@@ -70,7 +70,7 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		slow := stats()["slow"]
-		if slow.Delivered != 5 || slow.Waiting+slow.InFlight+slow.Ready != 0 || slow.Latency.P99 < 4*time.Second || !slow.Oldest.IsZero() {
+		if slow.Delivered != 5 || slow.Waiting+slow.InFlight+slow.Ready != 0 || time.Duration(slow.Latency.P99) < 4*time.Second || !slow.Oldest.IsZero() {
 			t.Errorf("slow, after a minute: %+v, want 5 delivered, none waiting, and a P99 of at least 4 s", slow)
 		}
 		if s := r.Stats(); s.InFlight != 0 || s.Ready != 0 || s.Latency.Requests != 9 {

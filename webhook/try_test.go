@@ -208,7 +208,7 @@ func TestTryReportsConnectionTimes(t *testing.T) {
 		xs, err := f.Try(t.Context(), webhook.Trial{Destination: &d, Trusted: true, Event: eventOf(t, "m1")})
 		must(t, err)
 		x := xs[0]
-		steps := []time.Duration{x.Connected, x.Secured, x.FirstByte, x.Took}
+		steps := []webhook.Millis{x.Connected, x.Secured, x.FirstByte, x.Took}
 		if x.Status != 200 || x.Resolved != 0 || x.Connected <= 0 || !slices.IsSorted(steps) || x.Secured == x.FirstByte {
 			t.Errorf("HTTP/2 %v: got the outcome %v, and the times connected, secured, first byte and took %v; want them to increase", h2, x.Outcome, steps)
 		}

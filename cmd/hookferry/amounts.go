@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // grouped returns a number with commas: "12,345".
@@ -41,15 +43,15 @@ func rate(n float64) string {
 	return fmt.Sprintf("%.1f", n)
 }
 
-// millis formats a time given in milliseconds: "0.4ms", "12ms", "1.2s".
-func millis(ms float64) string {
-	switch {
+// millis formats a duration: "0.4ms", "12ms", "1.2s".
+func millis(d webhook.Millis) string {
+	switch ms := d.Seconds() * 1000; {
 	case ms < 9.95:
 		return fmt.Sprintf("%.1fms", ms)
 	case ms < 999.5:
 		return fmt.Sprintf("%.0fms", ms)
 	}
-	return fmt.Sprintf("%.1fs", ms/1000)
+	return fmt.Sprintf("%.1fs", d.Seconds())
 }
 
 // spell formats a duration with its two largest units: "3d4h", "12s".

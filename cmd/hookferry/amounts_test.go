@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 func TestAmounts(t *testing.T) {
@@ -17,10 +19,10 @@ func TestAmounts(t *testing.T) {
 		{"rate", rate(0.01), "<0.1"},
 		{"rate", rate(99.94), "99.9"},
 		{"rate", rate(12345.6), "12,346"},
-		{"millis", millis(0.44), "0.4ms"},
-		{"millis", millis(9.99), "10ms"},
-		{"millis", millis(999.4), "999ms"},
-		{"millis", millis(999.6), "1.0s"},
+		{"millis", millis(ms(0.44)), "0.4ms"},
+		{"millis", millis(ms(9.99)), "10ms"},
+		{"millis", millis(ms(999.4)), "999ms"},
+		{"millis", millis(ms(999.6)), "1.0s"},
 		{"spell", spell(-time.Second), "0s"},
 		{"spell", spell(59900 * time.Millisecond), "1m0s"},
 		{"spell", spell(23*time.Hour + 59*time.Minute), "23h59m"},
@@ -61,3 +63,6 @@ func TestParseTime(t *testing.T) {
 		}
 	}
 }
+
+// ms returns a duration of so many milliseconds.
+func ms(n float64) webhook.Millis { return webhook.Millis(n * float64(time.Millisecond)) }

@@ -69,7 +69,7 @@ func TestAdminCommands(t *testing.T) {
 	ended := func(p api.Progress) []api.Progress { p.Ended = true; return []api.Progress{{Done: p.Done / 2}, p} }
 	at := time.Now().Add(-90 * time.Minute)
 	letter := api.Delivery{Key: "0019c5", Names: api.Names{Destination: "acme", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up\x1b", Type: "track"}, Reason: "refused", Accepted: at, Ended: at, Tries: 1,
-		Attempts: []api.Attempt{{At: at, Took: 12.3, Try: 1, Endpoint: "http://a.example/hook", Status: 400, Reason: "refused", Answer: "no\x1b]0;x\x07 such"}},
+		Attempts: []webhook.Attempt{{At: at, Took: ms(12.3), Try: 1, Endpoint: "http://a.example/hook", Status: 400, Reason: "refused", Answer: "no\x1b]0;x\x07 such"}},
 		Body:     json.RawMessage(`{"type":"track","event":"A\u202eB` + "\u202e" + `"}`)}
 	settled := api.Destination{ID: "acme", State: "ok", Signed: true, Standard: true,
 		Endpoints: []api.Endpoint{{URL: "https://a.example/\x1bhook", Headers: []string{"X-Key"}}, {URL: "https://b.example/"}},
@@ -111,8 +111,8 @@ func TestAdminCommands(t *testing.T) {
 		"POST /api/v1/test": api.TestResult{Exchanges: []api.Exchange{
 			{Type: "track", Endpoint: "http://a.example/hook", Headers: []api.Header{{Name: "X-Signature", Value: "0123"}}, Signature: "0123",
 				Body: json.RawMessage(`{"type":"track"}`), Status: 204, Got: []api.Header{{Name: "Server", Value: "a\x1b[2Jb"}},
-				Outcome: "delivered", Timing: api.Timing{Connected: 1.25, FirstByte: 20, Total: 21}},
-			{Type: "page", Endpoint: "http://a.example/hook", Body: json.RawMessage(`{}`), Status: 0, Reason: "timeout", Error: "deadline exceeded", Outcome: "retryable", Timing: api.Timing{Total: 5000}},
+				Outcome: "delivered", Timing: api.Timing{Connected: ms(1.25), FirstByte: ms(20), Total: ms(21)}},
+			{Type: "page", Endpoint: "http://a.example/hook", Body: json.RawMessage(`{}`), Status: 0, Reason: "timeout", Error: "deadline exceeded", Outcome: "retryable", Timing: api.Timing{Total: ms(5000)}},
 		}},
 		"GET /api/v1/events/live": api.Live{Event: &api.Event{At: at, Kind: "accepted", Names: api.Names{Destination: "acme", ID: "m1", Type: "track"},
 			Body: json.RawMessage(`{"type":"track","event":"Signed\u0007 Up","userId":"u1"}`)}, Skipped: 3},

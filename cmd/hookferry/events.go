@@ -62,7 +62,7 @@ func eventText(s screen, e *api.Event) (style, string) {
 	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), answerText(a), millis(a.Took))
 	if e.Outcome != "" && e.Outcome != "delivered" {
 		how = uneasy
-		what += "  " + clean(strings.TrimSpace(e.Outcome+" "+a.Reason))
+		what += "  " + clean(strings.TrimSpace(e.Outcome+" "+string(a.Reason)))
 	}
 	if !e.Due.IsZero() {
 		what += ", again in " + spell(e.Due.Sub(e.At))

@@ -8,12 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // TestEventsSaysWhatHappened shows the line of each kind of event.
 func TestEventsSaysWhatHappened(t *testing.T) {
 	at := time.Date(2026, 11, 21, 22, 40, 0, 5e6, time.Local)
-	attempt := api.Attempt{Took: 12.3, Try: 2, Endpoint: "http://a.example/hook", Status: 204}
+	attempt := webhook.Attempt{Took: ms(12.3), Try: 2, Endpoint: "http://a.example/hook", Status: 204}
 	failed := attempt
 	failed.Status, failed.Reason, failed.Answer = 503, "server_error", "busy\x1b"
 	for _, tt := range []struct {

@@ -133,5 +133,5 @@ func (r *relay) post(ctx context.Context, e *api.Event) {
 	if status := tried[0].Status; status != 0 {
 		answer = fmt.Sprintf("answered %d %s", status, http.StatusText(status))
 	}
-	r.print(received{At: tried[0].At, Answer: clean(answer) + " in " + millis(api.Milliseconds(tried[0].Took))}, e.Body)
+	r.print(received{At: tried[0].At, Answer: clean(answer) + " in " + millis(tried[0].Took)}, e.Body)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // maxListed is the largest number of destinations in one request; the server has the same limit.
@@ -244,7 +245,7 @@ func explain(d api.Destination, now time.Time) (lines []string) {
 	case h == nil:
 		return nil
 	case h.Reason != "":
-		words = append(words, clean(h.Reason))
+		words = append(words, clean(string(h.Reason)))
 	}
 	what, due := "next attempt in ", "the next attempt is due"
 	if h != nil {
@@ -273,8 +274,8 @@ var tag = regexp.MustCompile(`<[^>]*>?`)
 
 // answerText returns the answer to a failed request on one line, without HTML tags, or the reason if
 // there was none.
-func answerText(a *api.Attempt) string {
-	what, words := cmp.Or(a.Reason, "no answer"), a.Error
+func answerText(a *webhook.Attempt) string {
+	what, words := cmp.Or(string(a.Reason), "no answer"), a.Error
 	if a.Status != 0 {
 		what = strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)))
 		words = cmp.Or(a.Answer, a.Error)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
 )
 
 func test(c *command) action {
@@ -82,7 +83,7 @@ func writeExchange(s screen, e api.Exchange) {
 	}
 	steps := ""
 	t := e.Timing
-	for i, at := range []float64{t.Resolved, t.Connected, t.Secured, t.FirstByte} {
+	for i, at := range []webhook.Millis{t.Resolved, t.Connected, t.Secured, t.FirstByte} {
 		if at > 0 {
 			steps += ", " + []string{"resolved", "connected", "secured", "answer began"}[i] + " at " + millis(at)
 		}

@@ -97,8 +97,8 @@ func (k *kit) full(destination, id string) store.Delivery {
 	d.Tries = 3
 	d.Closed = []store.Closed{{Endpoint: 0xfedcba9876543210}, {Endpoint: 1, Until: d.Due.Add(time.Hour)}}
 	d.Attempts = []store.Attempt{
-		{At: d.Due.Add(-time.Minute), Took: 5 * time.Second, Try: 2, Endpoint: "https://example.com/a", Reason: store.ReasonTimeout, Error: "no answer in time"},
-		{At: d.Due, Took: 1234 * time.Microsecond, Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: store.ReasonServerError, Batch: "batch", Header: "webhook-timestamp: 1\n", Answer: "out of <order>"},
+		{At: d.Due.Add(-time.Minute), Took: store.Millis(5 * time.Second), Try: 2, Endpoint: "https://example.com/a", Reason: store.ReasonTimeout, Error: "no answer in time"},
+		{At: d.Due, Took: store.Millis(1234 * time.Microsecond), Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: store.ReasonServerError, Batch: "batch", Header: "webhook-timestamp: 1\n", Answer: "out of <order>"},
 	}
 	d.MessageID, d.Source, d.User, d.Event = "message "+id, "source \x00\xff", "user "+id, "Event of "+id
 	d.Tenant, d.Key = "tenant \x00\xff", "key of "+id

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -13,19 +14,40 @@ const MaxAttempts = 16 // kept with a delivery: the first two and the latest fou
 
 // An Attempt is one request that was made to one endpoint.
 type Attempt struct {
-	At       time.Time // when it started
-	Took     time.Duration
-	Try      int    // the number of the try, from 1, which all its requests have
-	Endpoint string // the URL without user, query and fragment
-	Status   int    // the HTTP status, 0 if there was none
-	Reason   Reason // why it failed, "" if it succeeded
-	Batch    string // the webhook-id of the batch that the delivery was part of, "" if it was sent alone
+	At       time.Time `json:"at"` // when it started
+	Took     Millis    `json:"took"`
+	Try      int       `json:"try"`              // the number of the try, from 1, which all its requests have
+	Endpoint string    `json:"endpoint"`         // the URL without user, query and fragment
+	Status   int       `json:"status"`           // the HTTP status, 0 if there was none
+	Reason   Reason    `json:"reason,omitempty"` // why it failed, "" if it succeeded
+	Batch    string    `json:"batch,omitempty"`  // the webhook-id of the batch that the delivery was part of, "" if it was sent alone
 	// Header has the lines of the request's header that differ from one attempt to another, without
 	// secrets, each with a line feed at its end. Up to 1024 bytes.
-	Header string
+	Header string `json:"header,omitempty"`
 	// Error is the error of a request without an answer, or says what is wrong with the form of the
 	// answer, Answer the beginning of the response body, each of at most 256 bytes.
-	Error, Answer string
+	Error  string `json:"error,omitempty"`
+	Answer string `json:"answer,omitempty"`
+}
+
+// End is when the attempt ended.
+func (a *Attempt) End() time.Time { return a.At.Add(time.Duration(a.Took)) }
+
+// Millis is a time.Duration that is a number of milliseconds in JSON, with decimals.
+type Millis time.Duration
+
+func (m Millis) String() string   { return time.Duration(m).String() }
+func (m Millis) Seconds() float64 { return time.Duration(m).Seconds() }
+
+func (m Millis) MarshalJSON() ([]byte, error) {
+	return json.Marshal(float64(m) / float64(time.Millisecond))
+}
+
+func (m *Millis) UnmarshalJSON(text []byte) error {
+	var ms float64
+	err := json.Unmarshal(text, &ms)
+	*m = Millis(math.Round(ms * float64(time.Millisecond)))
+	return err
 }
 
 const recordVersion = 4 // the first byte of every record; versions 1 to 3 were never released
@@ -157,7 +179,7 @@ func (r *record) delivery(d *Delivery) {
 	for i := range d.Attempts {
 		a := &d.Attempts[i]
 		r.time(&a.At)
-		r.duration(&a.Took)
+		r.duration((*time.Duration)(&a.Took))
 		r.int(&a.Try)
 		r.text(&a.Endpoint)
 		r.int(&a.Status)

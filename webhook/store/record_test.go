@@ -38,8 +38,8 @@ func recordDelivery() Delivery {
 		Tries:       7,
 		Closed:      []Closed{{Endpoint: math.MaxUint64}, {Endpoint: 1, Until: at}},
 		Attempts: []Attempt{
-			{At: at, Took: 5 * time.Second, Try: 1, Endpoint: "https://example.com/a", Reason: ReasonTimeout, Error: "no answer"},
-			{At: at, Took: 17 * time.Microsecond, Try: 7, Endpoint: "https://example.com/b", Status: 503, Reason: ReasonServerError, Batch: "b1", Header: "webhook-timestamp: 1\n", Answer: strings.Repeat("x", 256)},
+			{At: at, Took: Millis(5 * time.Second), Try: 1, Endpoint: "https://example.com/a", Reason: ReasonTimeout, Error: "no answer"},
+			{At: at, Took: Millis(17 * time.Microsecond), Try: 7, Endpoint: "https://example.com/b", Status: 503, Reason: ReasonServerError, Batch: "b1", Header: "webhook-timestamp: 1\n", Answer: strings.Repeat("x", 256)},
 		},
 	}
 }

@@ -15,7 +15,7 @@ func delivery(m *Metrics) {
 	m.Accepted(webhook.Accepted{Stored: 1})
 	m.Attempted(webhook.Attempted{
 		Delivery: webhook.Delivery{Destination: "acme", ID: "m1", Type: "track"},
-		Attempt:  webhook.Attempt{Took: time.Millisecond, Status: http.StatusOK}, Outcome: webhook.OutcomeDelivered,
+		Attempt:  webhook.Attempt{Took: webhook.Millis(time.Millisecond), Status: http.StatusOK}, Outcome: webhook.OutcomeDelivered,
 	})
 	m.Ended(webhook.Ended{Delivery: webhook.Delivery{Destination: "acme", Accepted: start}, At: start.Add(time.Second)})
 }

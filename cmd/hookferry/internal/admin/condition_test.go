@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // TestDestinationStateFollowsAnswers shows the states of a destination as the answers of its
@@ -20,12 +22,12 @@ func TestDestinationStateFollowsAnswers(t *testing.T) {
 			d := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/crm", nil)
 			f := d.Failure
 			if f == nil {
-				f = new(api.Failure)
+				f = new(webhook.Failure)
 			}
 			if d.State != want || f.Attempt.Status != status || f.Due.IsZero() == again {
 				t.Errorf("state %q after the failure %+v, want %q after the status %d, with another attempt: %v", d.State, d.Failure, want, status, again)
 			}
-			if status > 0 && (f.ID == "" || f.Attempt.Try == 0 || f.Attempt.Answer != "answered") {
+			if status > 0 && (f.MessageID == "" || f.Attempt.Try == 0 || f.Attempt.Answer != "answered") {
 				t.Errorf("the failure is %+v, want the delivery, the try and the answer", f)
 			}
 		}

@@ -43,7 +43,7 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 		for i, d := range claimed {
 			for try := range 3 {
 				d.Attempts = append(d.Attempts, webhook.Attempt{
-					At: died.Add(-time.Minute), Took: time.Millisecond, Try: try + 1, Endpoint: "https://a.example/", Status: 500, Reason: "server_error",
+					At: died.Add(-time.Minute), Took: webhook.Millis(time.Millisecond), Try: try + 1, Endpoint: "https://a.example/", Status: 500, Reason: "server_error",
 				})
 			}
 			d.Tries = 3

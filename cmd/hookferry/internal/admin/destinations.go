@@ -210,7 +210,7 @@ func (d *destination) stateNow() string {
 // the state of a destination that fails now and then is steady.
 func (d *destination) failedNow() bool {
 	f := d.Failure
-	return f != nil && !f.Due.IsZero() && time.Since(f.At.Add(f.Took)) < time.Second
+	return f != nil && !f.Due.IsZero() && time.Since(f.Attempt.End()) < time.Second
 }
 
 func (q *request) describe(some []*destination) []api.Destination {
@@ -244,15 +244,11 @@ func (d *destination) describe() api.Destination {
 		ID: d.Destination, State: d.state, Sources: []string{}, Endpoints: []api.Endpoint{},
 		InFlight: d.InFlight, Waiting: d.Waiting, Oldest: d.Oldest.UTC(), Since: d.Since.UTC(),
 		Delivered: d.Delivered, Retried: d.Retried, Filtered: d.Filtered, Dead: byReason(d.Dead),
-		Latency: latencyOf(d.Latency), Rates: d.rates,
-	}
-	if f := d.Failure; f != nil {
-		a.Failure = &api.Failure{ID: f.MessageID, Source: f.Source, Attempt: api.AttemptOf(&f.Attempt), Due: f.Due.UTC()}
+		Latency: d.Latency, Failure: d.Failure, Held: d.Held, Rates: d.rates,
 	}
 	next := d.Oldest
 	if held := d.Held; held != nil {
 		a.Paused = held.Hold == webhook.HoldPaused
-		a.Held = &api.Held{Hold: string(held.Hold), Since: held.Since.UTC(), Until: held.Until.UTC(), Reason: string(held.Reason)}
 		if held.Until.After(next) {
 			next = held.Until
 		}

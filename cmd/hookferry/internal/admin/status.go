@@ -28,7 +28,7 @@ func getStatus(q *request) (any, error) {
 			Accepted: stats.Accepted, Duplicates: stats.Duplicates, Off: stats.Off, Filtered: stats.Filtered,
 			Delivered: stats.Delivered, Retried: stats.Retried, Resent: stats.Resent, Dead: byReason(stats.Dead),
 			Forgotten: stats.Forgotten.Age + stats.Forgotten.Size, Discarded: stats.Discarded,
-			InFlight: stats.InFlight, Latency: latencyOf(stats.Latency),
+			InFlight: stats.InFlight, Latency: stats.Latency,
 		},
 		Waiting: count.Waiting, Claimed: count.Claimed, Dead: count.Dead, Oldest: count.Oldest.UTC(),
 		Errors: q.config.Feed.Errors(""), Rates: q.config.Feed.Rates(""), Memory: int64(heap[0].Value.Uint64()),
@@ -41,10 +41,6 @@ func byReason(counts map[webhook.Reason]int64) map[string]int64 {
 		by[string(reason)] = n
 	}
 	return by
-}
-
-func latencyOf(l webhook.Latency) api.Latency {
-	return api.Latency{Requests: l.Requests, P50: api.Milliseconds(l.P50), P90: api.Milliseconds(l.P90), P99: api.Milliseconds(l.P99)}
 }
 
 func listSources(q *request) (any, error) {

@@ -148,8 +148,7 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 			Status: x.Status, Answer: x.Answer, Got: headersOf(x.AnswerHeader),
 			Reason: string(x.Reason), Error: x.Error, Outcome: string(x.Outcome),
 			Timing: api.Timing{
-				Resolved: api.Milliseconds(x.Resolved), Connected: api.Milliseconds(x.Connected), Secured: api.Milliseconds(x.Secured),
-				FirstByte: api.Milliseconds(x.FirstByte), Total: api.Milliseconds(x.Took),
+				Resolved: x.Resolved, Connected: x.Connected, Secured: x.Secured, FirstByte: x.FirstByte, Total: x.Took,
 			},
 		})
 	}

@@ -161,15 +161,7 @@ type Totals struct {
 	Forgotten  int64            `json:"forgotten"` // dead letters discarded because of their age or size
 	Discarded  int64            `json:"discarded"` // waiting deliveries that were discarded
 	InFlight   int              `json:"inFlight"`
-	Latency    Latency          `json:"latency"`
-}
-
-// Latency is how long requests took, in milliseconds.
-type Latency struct {
-	Requests int64   `json:"requests"`
-	P50      float64 `json:"p50"`
-	P90      float64 `json:"p90"`
-	P99      float64 `json:"p99"`
+	Latency    webhook.Latency  `json:"latency"`
 }
 
 // Rates has numbers per second, over the last ten seconds.
@@ -254,8 +246,8 @@ type Destination struct {
 	// Stored is nil for a destination of the configuration file, which this API cannot change.
 	Stored    *Stored              `json:"stored,omitempty"`
 	Settings  *DestinationSettings `json:"settings,omitempty"` // the other settings; listings leave them out
-	Held      *Held                `json:"held,omitempty"`     // why its deliveries wait although they are due
-	Failure   *Failure             `json:"failure,omitempty"`  // the latest failed attempt; later attempts may have succeeded
+	Held      *webhook.Held        `json:"held,omitempty"`     // why its deliveries wait although they are due
+	Failure   *webhook.Failure     `json:"failure,omitempty"`  // the latest failed attempt; later attempts may have succeeded
 	Waiting   int                  `json:"waiting"`
 	Oldest    time.Time            `json:"oldest,omitzero"`
 	Next      time.Time            `json:"next,omitzero"` // when the next attempt is due, if a delivery waits
@@ -269,7 +261,7 @@ type Destination struct {
 	// too many to count them often.
 	DeadLetters *int             `json:"deadLetters,omitempty"`
 	Errors      map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
-	Latency     Latency          `json:"latency"`
+	Latency     webhook.Latency  `json:"latency"`
 	Rates       Rates            `json:"rates"`
 }
 
@@ -306,22 +298,6 @@ type Endpoint struct {
 	Headers []string `json:"headers,omitempty"` // names only
 }
 
-// Held says why deliveries wait although they are due.
-type Held struct {
-	Hold   string    `json:"hold"` // paused, disabled, unknown, invalid, lookup or failing
-	Since  time.Time `json:"since,omitzero"`
-	Until  time.Time `json:"until,omitzero"`
-	Reason string    `json:"reason,omitempty"`
-}
-
-// A Failure is an attempt that failed.
-type Failure struct {
-	ID      string    `json:"id"`               // the messageId of the delivery
-	Source  string    `json:"source,omitempty"` // the source of the delivery
-	Attempt Attempt   `json:"attempt"`
-	Due     time.Time `json:"due,omitzero"` // when the delivery is attempted again; left out if it was given up
-}
-
 // A Series has numbers over time, for one destination or for all. Those at index i are of the step
 // that begins at Start + i*Step, or its end for Waiting. A null is unknown, as before the start.
 type Series struct {
@@ -354,23 +330,11 @@ type Event struct {
 	Kind string    `json:"kind"` // accepted, attempt, delivered, dead
 
 	Names
-	Attempt *Attempt        `json:"attempt,omitempty"` // for the kind attempt
-	Outcome string          `json:"outcome,omitempty"` // for the kind attempt: delivered, retryable, permanent, cut_off
-	Due     time.Time       `json:"due,omitzero"`      // when the next attempt is due
-	Reason  string          `json:"reason,omitempty"`  // for the kind dead
-	Body    json.RawMessage `json:"body,omitempty"`    // for the kind accepted
-}
-
-// Attempt is one request to one endpoint.
-type Attempt struct {
-	At       time.Time `json:"at"`
-	Took     float64   `json:"took"` // milliseconds
-	Try      int       `json:"try"`
-	Endpoint string    `json:"endpoint"`
-	Status   int       `json:"status"` // 0 if there was no answer
-	Reason   string    `json:"reason,omitempty"`
-	Error    string    `json:"error,omitempty"`
-	Answer   string    `json:"answer,omitempty"` // the first bytes of the answer
+	Attempt *webhook.Attempt `json:"attempt,omitempty"` // for the kind attempt
+	Outcome string           `json:"outcome,omitempty"` // for the kind attempt: delivered, retryable, permanent, cut_off
+	Due     time.Time        `json:"due,omitzero"`      // when the next attempt is due
+	Reason  string           `json:"reason,omitempty"`  // for the kind dead
+	Body    json.RawMessage  `json:"body,omitempty"`    // for the kind accepted
 }
 
 // The query parameters. Most select the objects whose field of the same name has the given value. "q"
@@ -420,16 +384,16 @@ type Live struct {
 type Delivery struct {
 	Key string `json:"key,omitempty"` // of a dead letter, or of a delivered delivery that the store keeps
 	Names
-	State       string          `json:"state"` // waiting, delivered, dead
-	Accepted    time.Time       `json:"accepted,omitzero"`
-	Due         time.Time       `json:"due,omitzero"`     // when the next attempt is due
-	Expires     time.Time       `json:"expires,omitzero"` // when it is given up; unknown before the first attempt
-	Ended       time.Time       `json:"ended,omitzero"`   // when it was delivered or given up
-	Reason      string          `json:"reason,omitempty"` // why it was given up
-	Tries       int             `json:"tries"`
-	TraceParent string          `json:"traceparent,omitempty"`
-	Attempts    []Attempt       `json:"attempts"` // the first and the latest that are known, oldest first
-	Body        json.RawMessage `json:"body,omitempty"`
+	State       string            `json:"state"` // waiting, delivered, dead
+	Accepted    time.Time         `json:"accepted,omitzero"`
+	Due         time.Time         `json:"due,omitzero"`     // when the next attempt is due
+	Expires     time.Time         `json:"expires,omitzero"` // when it is given up; unknown before the first attempt
+	Ended       time.Time         `json:"ended,omitzero"`   // when it was delivered or given up
+	Reason      string            `json:"reason,omitempty"` // why it was given up
+	Tries       int               `json:"tries"`
+	TraceParent string            `json:"traceparent,omitempty"`
+	Attempts    []webhook.Attempt `json:"attempts"` // the first and the latest that are known, oldest first
+	Body        json.RawMessage   `json:"body,omitempty"`
 }
 
 // DeliveryOf converts a delivery, which has ended at the time ended, or waits if that is zero.
@@ -437,7 +401,7 @@ func DeliveryOf(d *webhook.Delivery, state string, ended time.Time) Delivery {
 	a := Delivery{
 		Names: Names{Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type},
 		State: state, Accepted: d.Accepted.UTC(), Ended: ended.UTC(),
-		Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: AttemptsOf(d.Attempts), Body: d.Body,
+		Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: append([]webhook.Attempt{}, d.Attempts...), Body: d.Body,
 	}
 	if ended.IsZero() {
 		a.Due, a.Expires = d.Due.UTC(), d.Expires.UTC()
@@ -521,13 +485,13 @@ type Header struct {
 	Value string `json:"value"`
 }
 
-// Timing has milliseconds since the start of the request. 0 means unknown.
+// Timing has the times since the start of the request. 0 means unknown.
 type Timing struct {
-	Resolved  float64 `json:"resolved,omitempty"`
-	Connected float64 `json:"connected,omitempty"`
-	Secured   float64 `json:"secured,omitempty"`
-	FirstByte float64 `json:"firstByte,omitempty"`
-	Total     float64 `json:"total"`
+	Resolved  webhook.Millis `json:"resolved,omitempty"`
+	Connected webhook.Millis `json:"connected,omitempty"`
+	Secured   webhook.Millis `json:"secured,omitempty"`
+	FirstByte webhook.Millis `json:"firstByte,omitempty"`
+	Total     webhook.Millis `json:"total"`
 }
 
 // Erasure asks the server to remove the data of a user from its store. Destinations are not told.
@@ -558,23 +522,3 @@ type Audience struct {
 	Trait       string `json:"trait,omitempty"`      // the name that the destination gets
 	Generation  uint64 `json:"generation,omitempty"` // how many times it was synced
 }
-
-// AttemptOf converts an attempt.
-func AttemptOf(a *webhook.Attempt) Attempt {
-	return Attempt{
-		At: a.At, Took: Milliseconds(a.Took), Try: a.Try, Endpoint: a.Endpoint,
-		Status: a.Status, Reason: string(a.Reason), Error: a.Error, Answer: a.Answer,
-	}
-}
-
-// AttemptsOf converts attempts.
-func AttemptsOf(all []webhook.Attempt) []Attempt {
-	list := make([]Attempt, len(all))
-	for i := range all {
-		list[i] = AttemptOf(&all[i])
-	}
-	return list
-}
-
-// Milliseconds converts a duration.
-func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -38,7 +38,7 @@ func BenchmarkDelivery(b *testing.B) {
 			all := accepted(ds...)
 			var batch []webhook.Delivery
 			next := 0
-			attempt := webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Endpoint: "https://a.example/", Status: 200}
+			attempt := webhook.Attempt{At: time.Now(), Took: webhook.Millis(time.Millisecond), Try: 1, Endpoint: "https://a.example/", Status: 200}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if i%100 == 0 {

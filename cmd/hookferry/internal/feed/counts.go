@@ -112,20 +112,20 @@ func (c *counts) add(now time.Time, more cell) {
 	}
 }
 
-// answered counts a request, which failed if reason is not empty. It is called after add.
-func (c *counts) answered(took time.Duration, reason webhook.Reason) {
+// answered counts a request. It is called after add.
+func (c *counts) answered(a *webhook.Attempt) {
 	if c == nil {
 		return
 	}
 	for i := range c.levels {
-		c.levels[i].latency.add(took)
+		c.levels[i].latency.add(time.Duration(a.Took))
 	}
-	if reason != "" {
+	if a.Reason != "" {
 		step := &c.errors[c.levels[Day].open%hourSteps]
 		if *step == nil {
 			*step = make(map[webhook.Reason]int64)
 		}
-		(*step)[reason]++
+		(*step)[a.Reason]++
 	}
 }
 

@@ -116,7 +116,7 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 
 // Attempted implements webhook.Observer.
 func (f *Feed) Attempted(a webhook.Attempted) {
-	now := a.At.Add(a.Took)
+	now := a.End()
 	e := api.Event{At: now.UTC(), Kind: KindAttempt, Outcome: string(a.Outcome)}
 	var step cell
 	if !a.Due.IsZero() && a.Outcome != webhook.OutcomeDelivered && a.Outcome != webhook.OutcomeCutOff {
@@ -128,11 +128,11 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 	for _, c := range [...]*counts{f.total, c} {
 		c.add(now, step)
 		if a.Outcome != webhook.OutcomeCutOff {
-			c.answered(a.Took, a.Reason)
+			c.answered(&a.Attempt)
 		}
 	}
 	if known := f.deliveryOf(c, &a.Delivery, now); known != nil {
-		e.Attempt = new(api.AttemptOf(&a.Attempt))
+		e.Attempt = new(a.Attempt)
 		f.keep(known, e)
 	}
 }

@@ -45,7 +45,7 @@ func accepted(ds ...webhook.Delivery) webhook.Accepted {
 func (t recorder) succeeds(d webhook.Delivery, took time.Duration) {
 	t.Attempted(webhook.Attempted{
 		Delivery: d, Outcome: webhook.OutcomeDelivered,
-		Attempt: webhook.Attempt{At: time.Now().Add(-took).UTC(), Took: took, Try: d.Tries + 1, Endpoint: "https://a.example/", Status: 200},
+		Attempt: webhook.Attempt{At: time.Now().Add(-took).UTC(), Took: webhook.Millis(took), Try: d.Tries + 1, Endpoint: "https://a.example/", Status: 200},
 	})
 	t.Ended(webhook.Ended{Delivery: d, At: time.Now().UTC()})
 }
@@ -55,7 +55,7 @@ func (t recorder) succeeds(d webhook.Delivery, took time.Duration) {
 func (t recorder) fails(d *webhook.Delivery, wait time.Duration) {
 	d.Tries++
 	a := webhook.Attempt{
-		At: time.Now().UTC(), Took: time.Millisecond, Try: d.Tries, Endpoint: "https://a.example/",
+		At: time.Now().UTC(), Took: webhook.Millis(time.Millisecond), Try: d.Tries, Endpoint: "https://a.example/",
 		Status: 503, Reason: webhook.ReasonServerError, Answer: "try later",
 	}
 	d.Attempts = append(d.Attempts, a)
@@ -102,8 +102,8 @@ func TestStoryFollowsADelivery(t *testing.T) {
 		names := api.Names{Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track"}
 		want := api.Delivery{
 			Names: names, State: StateWaiting, Accepted: begin, Due: due, Tries: 1,
-			Attempts: []api.Attempt{{
-				At: begin.Add(time.Second), Took: 1, Try: 1, Endpoint: "https://a.example/", Status: 503,
+			Attempts: []webhook.Attempt{{
+				At: begin.Add(time.Second), Took: webhook.Millis(time.Millisecond), Try: 1, Endpoint: "https://a.example/", Status: 503,
 				Reason: "server_error", Answer: "try later",
 			}},
 			Body: d.Body,
@@ -404,7 +404,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	}
 	failed := webhook.Attempted{
 		Delivery: webhook.Delivery{Destination: "crm", ID: "m1", Type: "track"}, Outcome: webhook.OutcomeRetryable, Due: time.Now(),
-		Attempt: webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Status: 503, Reason: webhook.ReasonServerError},
+		Attempt: webhook.Attempt{At: time.Now(), Took: webhook.Millis(time.Millisecond), Try: 1, Status: 503, Reason: webhook.ReasonServerError},
 	}
 	call := accepted(ds...)
 	work := func() {

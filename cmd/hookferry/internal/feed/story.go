@@ -23,9 +23,9 @@ type delivery struct {
 	first       uint64 // the Seq of its first event
 	events      int    // how many are kept
 	traceParent string
-	accepted    time.Time     // zero if unknown
-	body        []byte        // nil if unknown; is never changed
-	failed      []api.Attempt // failed attempts, as the store had them at the end of the delivery
+	accepted    time.Time         // zero if unknown
+	body        []byte            // nil if unknown; is never changed
+	failed      []webhook.Attempt // failed attempts, as the store had them at the end of the delivery
 }
 
 // size returns about how many bytes of memory a delivery takes, without its events.
@@ -34,9 +34,9 @@ func (d *delivery) size() int {
 }
 
 // sizeOf returns about how many bytes of memory attempts take.
-func sizeOf(attempts ...api.Attempt) (n int) {
+func sizeOf(attempts ...webhook.Attempt) (n int) {
 	for i := range attempts {
-		n += 128 + len(attempts[i].Error) + len(attempts[i].Answer)
+		n += 160 + len(attempts[i].Header) + len(attempts[i].Error) + len(attempts[i].Answer)
 	}
 	return n
 }
@@ -67,7 +67,7 @@ func (f *Feed) learn(known *delivery, d *webhook.Delivery) {
 	if known.body == nil {
 		known.body = bytes.Clone(d.Body)
 	}
-	known.failed = api.AttemptsOf(d.Attempts)
+	known.failed = slices.Clone(d.Attempts)
 	f.bytes += known.size()
 }
 
@@ -93,7 +93,7 @@ func (f *Feed) Story(destination, source, id string) (api.Delivery, bool) {
 // story makes the story of d, with up to store.MaxAttempts attempts: the first two and the latest.
 func (f *Feed) story(d *delivery) api.Delivery {
 	s := api.Delivery{Names: d.Names, State: StateWaiting, Accepted: d.accepted, TraceParent: d.traceParent, Body: d.body}
-	attempts := []api.Attempt{}
+	attempts := []webhook.Attempt{}
 	for _, e := range f.events {
 		switch {
 		case e.of != d:

@@ -279,7 +279,7 @@ func (t *Tracer) Attempted(a webhook.Attempted) {
 	if a.Reason != "" {
 		span.SetStatus(codes.Error, a.Error)
 	}
-	span.End(trace.WithTimestamp(a.At.Add(a.Took)))
+	span.End(trace.WithTimestamp(a.End()))
 }
 
 // server returns the attributes of an endpoint. The caller has removed user and query from the URL.
