@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 )
 
 func TestEveryCallReturnsAConfigErrorForUnusableSettings(t *testing.T) {
@@ -160,12 +161,12 @@ func TestDEBUGTurnsOnLoggingToStandardError(t *testing.T) {
 func TestErrorsAndLogsDoNotContainTheWriteKey(t *testing.T) {
 	const key = "wk_hunter2"
 	t.Setenv("DEBUG", "*")
-	for _, step := range []analyticstest.Step{analyticstest.Answer(http.StatusUnauthorized), analyticstest.Refuse(), analyticstest.Hang()} {
+	for _, answer := range []step.Step{step.Answer(http.StatusUnauthorized), step.Refuse(), step.Hang()} {
 		var told strings.Builder
 		text := captureStderr(t, func() {
 			synctest.Test(t, func(t *testing.T) {
 				c := New(key)
-				c.Endpoint, c.Transport = "http://collector.example", analyticstest.New(t, step).Transport()
+				c.Endpoint, c.Transport = "http://collector.example", analyticstest.New(t, answer).Transport()
 				c.OnDelivery = func(d Delivery) { fmt.Fprintf(&told, "%v %+v", d.Err, d.Reason) }
 				track(t, c, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 )
 
 // With SpoolDir, every accepted message is delivered, even if the collector stays away
@@ -20,7 +21,7 @@ func ExampleClient_spool() {
 		return
 	}
 	defer os.RemoveAll(folder)
-	collector := analyticstest.NewServer(analyticstest.Answer(http.StatusServiceUnavailable))
+	collector := analyticstest.NewServer(step.Answer(http.StatusServiceUnavailable))
 	defer collector.Close()
 
 	client := analytics.New("write-key")
@@ -35,7 +36,7 @@ func ExampleClient_spool() {
 	client.Shutdown(ctx) // the error says that one message stays on disk
 
 	// The program starts again, and the collector is back.
-	collector.SetScript(analyticstest.Answer(http.StatusOK))
+	collector.SetScript(step.Answer(http.StatusOK))
 	client = analytics.New("write-key")
 	client.Transport = collector.Transport()
 	client.SpoolDir = folder

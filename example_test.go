@@ -14,6 +14,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 )
 
 // A printer replaces the network and the collector. It prints the calls that it gets.
@@ -128,7 +129,7 @@ func (t withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // At MaxMemory a call returns an error at once, and its message is not queued.
 func ExampleClient_queueFull() {
-	collector := analyticstest.NewServer(analyticstest.Hang())
+	collector := analyticstest.NewServer(step.Hang())
 	defer collector.Close()
 	client := analytics.New("write-key")
 	client.MaxMemory = analytics.MaxBatchSize
@@ -276,7 +277,7 @@ func ExampleClient_Flush() {
 }
 
 func ExampleClient_Shutdown() {
-	collector := analyticstest.NewServer(analyticstest.Answer(http.StatusServiceUnavailable).With("Retry-After", "120"))
+	collector := analyticstest.NewServer(step.Answer(http.StatusServiceUnavailable).With("Retry-After", "120"))
 	defer collector.Close()
 	client := analytics.New("write-key")
 	client.Transport = collector.Transport()
@@ -301,7 +302,7 @@ func ExampleClient_Shutdown() {
 // OnDelivery can read every message. This example prints the messages that could not be
 // delivered.
 func ExampleDelivery_Messages() {
-	collector := analyticstest.NewServer(analyticstest.Answer(http.StatusNotFound))
+	collector := analyticstest.NewServer(step.Answer(http.StatusNotFound))
 	defer collector.Close()
 	client := analytics.New("write-key")
 	client.Transport = collector.Transport()

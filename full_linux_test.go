@@ -15,6 +15,7 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 	"github.com/hookferry/analytics/internal/disktest"
 	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/step"
 )
 
 const (
@@ -65,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 func testFullDisk(t *testing.T, folder string, fill, free func() error) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		srv := analyticstest.New(t, analyticstest.Answer(200).Until(gate))
+		srv := analyticstest.New(t, step.Answer(200).Until(gate))
 		book := newLogbook()
 		c := New("k")
 		c.Transport, c.SpoolDir, c.Logger, c.Timeout = srv.Transport(), folder, slog.New(book), time.Hour

@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 )
 
 // A hostility is one way in which a collector may misbehave, with the expected effect. If
 // neither retried nor status is set, the client counts the batch as delivered.
 type hostility struct {
 	name string
-	step analyticstest.Step
+	step step.Step
 
 	retried   bool          // the attempt fails and is repeated
 	status    int           // the status that refuses the batch for good
@@ -42,77 +43,77 @@ func hostilities() []hostility {
 	// reads up to 256 KB after the body is closed, to keep the connection.
 	bomb := strings.Repeat(member.String(), 32)
 	far := "Fri, 31 Dec 9999 23:59:59 GMT"
-	pause := func(value string) analyticstest.Step { return analyticstest.Answer(429).With("Retry-After", value) }
+	pause := func(value string) step.Step { return step.Answer(429).With("Retry-After", value) }
 	return []hostility{
 		// Collectors that do not answer.
-		{name: "hangs", step: analyticstest.Hang(), retried: true, took: DefaultTimeout, losesConn: true},
-		{name: "hangs reading", step: analyticstest.HangReading(), large: true, retried: true, took: DefaultTimeout, losesConn: true},
-		{name: "is unreachable", step: analyticstest.Unreachable(), retried: true, took: DefaultTimeout, losesConn: true},
-		{name: "answers too late", step: analyticstest.Answer(200).After(DefaultTimeout + time.Second), retried: true, took: DefaultTimeout, losesConn: true},
-		{name: "answers in time", step: analyticstest.Answer(200).After(DefaultTimeout - 1), took: DefaultTimeout - 1},
-		{name: "200 hangs in the middle", step: analyticstest.Answer(200).Drip(time.Hour), took: DefaultTimeout, losesConn: true},
-		{name: "200 drips", step: analyticstest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), took: DefaultTimeout, losesConn: true},
-		{name: "503 drips", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 100)).Drip(time.Second), retried: true, took: DefaultTimeout, losesConn: true},
+		{name: "hangs", step: step.Hang(), retried: true, took: DefaultTimeout, losesConn: true},
+		{name: "hangs reading", step: step.HangReading(), large: true, retried: true, took: DefaultTimeout, losesConn: true},
+		{name: "is unreachable", step: step.Unreachable(), retried: true, took: DefaultTimeout, losesConn: true},
+		{name: "answers too late", step: step.Answer(200).After(DefaultTimeout + time.Second), retried: true, took: DefaultTimeout, losesConn: true},
+		{name: "answers in time", step: step.Answer(200).After(DefaultTimeout - 1), took: DefaultTimeout - 1},
+		{name: "200 hangs in the middle", step: step.Answer(200).Drip(time.Hour), took: DefaultTimeout, losesConn: true},
+		{name: "200 drips", step: step.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), took: DefaultTimeout, losesConn: true},
+		{name: "503 drips", step: step.Answer(503).WithBody(strings.Repeat("x", 100)).Drip(time.Second), retried: true, took: DefaultTimeout, losesConn: true},
 
 		// Collectors that break the connection.
-		{name: "refuses", step: analyticstest.Refuse(), retried: true, losesConn: true},
-		{name: "resets", step: analyticstest.Reset(), retried: true, losesConn: true},
-		{name: "resets reading", step: analyticstest.ResetReading(), large: true, retried: true, losesConn: true},
-		{name: "closes", step: analyticstest.Close(), retried: true, losesConn: true},
-		{name: "half-closes", step: analyticstest.HalfClose(), retried: true, losesConn: true},
-		{name: "200 resets in the middle", step: analyticstest.Answer(200).Cut(), losesConn: true},
-		{name: "503 resets in the middle", step: analyticstest.Answer(503).Cut(), retried: true, losesConn: true},
-		{name: "200 and hangs up", step: analyticstest.Answer(200).HangUp(), losesConn: true},
-		{name: "503 and hangs up", step: analyticstest.Answer(503).HangUp(), retried: true, losesConn: true},
-		{name: "200 says that it closes", step: analyticstest.Answer(200).With("Connection", "close"), losesConn: true},
+		{name: "refuses", step: step.Refuse(), retried: true, losesConn: true},
+		{name: "resets", step: step.Reset(), retried: true, losesConn: true},
+		{name: "resets reading", step: step.ResetReading(), large: true, retried: true, losesConn: true},
+		{name: "closes", step: step.Close(), retried: true, losesConn: true},
+		{name: "half-closes", step: step.HalfClose(), retried: true, losesConn: true},
+		{name: "200 resets in the middle", step: step.Answer(200).Cut(), losesConn: true},
+		{name: "503 resets in the middle", step: step.Answer(503).Cut(), retried: true, losesConn: true},
+		{name: "200 and hangs up", step: step.Answer(200).HangUp(), losesConn: true},
+		{name: "503 and hangs up", step: step.Answer(503).HangUp(), retried: true, losesConn: true},
+		{name: "200 says that it closes", step: step.Answer(200).With("Connection", "close"), losesConn: true},
 
 		// Answers that are too large.
-		{name: "200 with a gigabyte", step: analyticstest.Stream(1 << 30), losesConn: true},
-		{name: "200 with a bomb of gzip", step: analyticstest.Answer(200).With("Content-Encoding", "gzip").WithBody(bomb), losesConn: true},
-		{name: "503 with a bomb of gzip", step: analyticstest.Answer(503).With("Content-Encoding", "gzip").WithBody(bomb), retried: true, losesConn: true},
-		{name: "503 with two megabytes", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 2*mb)), retried: true, losesConn: true},
-		{name: "200 with half a megabyte", step: analyticstest.Answer(200).WithBody(strings.Repeat("x", mb/2))},
-		{name: "503 with half a megabyte", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", mb/2)), retried: true},
-		{name: "400 with two megabytes", step: analyticstest.Answer(400).WithBody(strings.Repeat("x", 2*mb)), status: 400, losesConn: true},
-		{name: "400 with half a megabyte", step: analyticstest.Answer(400).WithBody(strings.Repeat("x", mb/2)), status: 400},
-		{name: "an endless header", step: analyticstest.EndlessHeader(), retried: true, losesConn: true},
-		{name: "endless 103s", step: analyticstest.EndlessInformational(), retried: true, losesConn: true},
+		{name: "200 with a gigabyte", step: step.Stream(1 << 30), losesConn: true},
+		{name: "200 with a bomb of gzip", step: step.Answer(200).With("Content-Encoding", "gzip").WithBody(bomb), losesConn: true},
+		{name: "503 with a bomb of gzip", step: step.Answer(503).With("Content-Encoding", "gzip").WithBody(bomb), retried: true, losesConn: true},
+		{name: "503 with two megabytes", step: step.Answer(503).WithBody(strings.Repeat("x", 2*mb)), retried: true, losesConn: true},
+		{name: "200 with half a megabyte", step: step.Answer(200).WithBody(strings.Repeat("x", mb/2))},
+		{name: "503 with half a megabyte", step: step.Answer(503).WithBody(strings.Repeat("x", mb/2)), retried: true},
+		{name: "400 with two megabytes", step: step.Answer(400).WithBody(strings.Repeat("x", 2*mb)), status: 400, losesConn: true},
+		{name: "400 with half a megabyte", step: step.Answer(400).WithBody(strings.Repeat("x", mb/2)), status: 400},
+		{name: "an endless header", step: step.EndlessHeader(), retried: true, losesConn: true},
+		{name: "endless 103s", step: step.EndlessInformational(), retried: true, losesConn: true},
 
 		// Malformed answers.
-		{name: "garbage", step: analyticstest.Garbage(), retried: true, losesConn: true},
-		{name: "nothing", step: analyticstest.Raw(""), retried: true, losesConn: true},
-		{name: "half a status line", step: analyticstest.Raw("HTTP/1.1 20"), retried: true, losesConn: true},
-		{name: "half a header", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Le"), retried: true, losesConn: true},
-		{name: "a negative length", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), retried: true, losesConn: true},
-		{name: "two lengths", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n"), retried: true, losesConn: true},
-		{name: "a status of two digits", step: analyticstest.Raw("HTTP/1.1 20 OK\r\n\r\n"), retried: true, losesConn: true},
-		{name: "the status 999", step: analyticstest.Raw("HTTP/1.1 999 Odd\r\n\r\n"), status: 999, losesConn: true},
-		{name: "200 as HTTP/1.0", step: analyticstest.Raw("HTTP/1.0 200 OK\r\n\r\n{}"), losesConn: true, unread: true},
-		{name: "200 with a malformed chunk", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), losesConn: true, unread: true},
-		{name: "a few 103s before the 200", step: analyticstest.Raw(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 20) + "HTTP/1.1 200 OK\r\n\r\n{}"), losesConn: true, unread: true},
-		{name: "101", step: analyticstest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), status: 101, losesConn: true},
-		{name: "200 with garbage", step: analyticstest.Answer(200).WithBody("<html>{\"rejected\":\x00[")},
-		{name: "200 that rejects calls that do not exist", step: analyticstest.Answer(200).WithBody(`{"rejected":[{"index":-1},{"index":3},{"index":1e300},{"index":"0"},7]}`)},
-		{name: "200 with too large a Content-Length", step: analyticstest.Answer(200).Misstate(mb), losesConn: true},
-		{name: "503 with too large a Content-Length", step: analyticstest.Answer(503).Misstate(mb), retried: true, losesConn: true},
-		{name: "400 with too large a Content-Length", step: analyticstest.Answer(400).Misstate(mb), status: 400, losesConn: true},
-		{name: "200 with too small a Content-Length", step: analyticstest.Answer(200).Misstate(3), losesConn: true},
+		{name: "garbage", step: step.Garbage(), retried: true, losesConn: true},
+		{name: "nothing", step: step.Raw(""), retried: true, losesConn: true},
+		{name: "half a status line", step: step.Raw("HTTP/1.1 20"), retried: true, losesConn: true},
+		{name: "half a header", step: step.Raw("HTTP/1.1 200 OK\r\nContent-Le"), retried: true, losesConn: true},
+		{name: "a negative length", step: step.Raw("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), retried: true, losesConn: true},
+		{name: "two lengths", step: step.Raw("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n"), retried: true, losesConn: true},
+		{name: "a status of two digits", step: step.Raw("HTTP/1.1 20 OK\r\n\r\n"), retried: true, losesConn: true},
+		{name: "the status 999", step: step.Raw("HTTP/1.1 999 Odd\r\n\r\n"), status: 999, losesConn: true},
+		{name: "200 as HTTP/1.0", step: step.Raw("HTTP/1.0 200 OK\r\n\r\n{}"), losesConn: true, unread: true},
+		{name: "200 with a malformed chunk", step: step.Raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), losesConn: true, unread: true},
+		{name: "a few 103s before the 200", step: step.Raw(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 20) + "HTTP/1.1 200 OK\r\n\r\n{}"), losesConn: true, unread: true},
+		{name: "101", step: step.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), status: 101, losesConn: true},
+		{name: "200 with garbage", step: step.Answer(200).WithBody("<html>{\"rejected\":\x00[")},
+		{name: "200 that rejects calls that do not exist", step: step.Answer(200).WithBody(`{"rejected":[{"index":-1},{"index":3},{"index":1e300},{"index":"0"},7]}`)},
+		{name: "200 with too large a Content-Length", step: step.Answer(200).Misstate(mb), losesConn: true},
+		{name: "503 with too large a Content-Length", step: step.Answer(503).Misstate(mb), retried: true, losesConn: true},
+		{name: "400 with too large a Content-Length", step: step.Answer(400).Misstate(mb), status: 400, losesConn: true},
+		{name: "200 with too small a Content-Length", step: step.Answer(200).Misstate(3), losesConn: true},
 
 		// Answers that refuse the batch.
-		{name: "301 without a Location", step: analyticstest.Answer(301), status: 301},
-		{name: "302 to elsewhere", step: analyticstest.Answer(302).With("Location", "http://elsewhere.example/"), status: 302},
-		{name: "303 to itself", step: analyticstest.Answer(303).With("Location", "/v1/batch"), status: 303},
-		{name: "307 to itself", step: analyticstest.Answer(307).With("Location", "/v1/batch"), status: 307},
-		{name: "307 to elsewhere", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/v1/batch"), status: 307},
-		{name: "308 to nowhere", step: analyticstest.Answer(308).With("Location", "http://%zz"), status: 308},
-		{name: "400", step: analyticstest.Answer(400), status: 400},
-		{name: "401", step: analyticstest.Answer(401).With("WWW-Authenticate", `Basic realm="again"`), status: 401},
-		{name: "407", step: analyticstest.Answer(407).With("Proxy-Authenticate", "Basic"), status: 407},
-		{name: "417", step: analyticstest.Answer(417), status: 417},
-		{name: "421", step: analyticstest.Answer(421), status: 421},
+		{name: "301 without a Location", step: step.Answer(301), status: 301},
+		{name: "302 to elsewhere", step: step.Answer(302).With("Location", "http://elsewhere.example/"), status: 302},
+		{name: "303 to itself", step: step.Answer(303).With("Location", "/v1/batch"), status: 303},
+		{name: "307 to itself", step: step.Answer(307).With("Location", "/v1/batch"), status: 307},
+		{name: "307 to elsewhere", step: step.Answer(307).With("Location", "http://elsewhere.example/v1/batch"), status: 307},
+		{name: "308 to nowhere", step: step.Answer(308).With("Location", "http://%zz"), status: 308},
+		{name: "400", step: step.Answer(400), status: 400},
+		{name: "401", step: step.Answer(401).With("WWW-Authenticate", `Basic realm="again"`), status: 401},
+		{name: "407", step: step.Answer(407).With("Proxy-Authenticate", "Basic"), status: 407},
+		{name: "417", step: step.Answer(417), status: 417},
+		{name: "421", step: step.Answer(421), status: 421},
 
 		// Answers that ask for a pause.
-		{name: "429", step: analyticstest.Answer(429), retried: true},
+		{name: "429", step: step.Answer(429), retried: true},
 		{name: "429 for 7 s", step: pause("7"), retried: true, wait: 7 * time.Second},
 		{name: "429 with a negative Retry-After", step: pause("-5"), retried: true},
 		{name: "429 with Retry-After 1.5", step: pause("1.5"), retried: true},
@@ -120,12 +121,12 @@ func hostilities() []hostility {
 		{name: "429 for more seconds than an int64 holds", step: pause(strings.Repeat("9", 400)), retried: true, wait: maxRetryAfter},
 		{name: "429 until the past", step: pause("Thu, 01 Jan 1970 00:00:00 GMT"), retried: true},
 		{name: "429 until the far future", step: pause(far), retried: true, wait: maxRetryAfter},
-		{name: "503 until the far future", step: analyticstest.Answer(503).With("Retry-After", far), retried: true, wait: maxRetryAfter},
+		{name: "503 until the far future", step: step.Answer(503).With("Retry-After", far), retried: true, wait: maxRetryAfter},
 		{name: "429 with Retry-After soon", step: pause("soon"), retried: true},
 		{name: "429 with an empty Retry-After", step: pause(""), retried: true},
 		{name: "429 with two values of Retry-After", step: pause("7").With("Retry-After", "9"), retried: true, wait: 7 * time.Second},
-		{name: "200 with Retry-After", step: analyticstest.Answer(200).With("Retry-After", "60")},
-		{name: "400 with Retry-After", step: analyticstest.Answer(400).With("Retry-After", "60"), status: 400},
+		{name: "200 with Retry-After", step: step.Answer(200).With("Retry-After", "60")},
+		{name: "400 with Retry-After", step: step.Answer(400).With("Retry-After", "60"), status: 400},
 	}
 }
 
@@ -263,7 +264,7 @@ func TestACollectorThatMisbehavesOnceFailsAtMostOneAttempt(t *testing.T) {
 		for _, spooled := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				s := newHostileTest(t, h, spooled)
-				s.srv.SetScript(h.step, analyticstest.Answer(200))
+				s.srv.SetScript(h.step, step.Answer(200))
 				start := time.Now()
 				s.track(3)
 				err := s.client.Flush(t.Context())
@@ -374,7 +375,7 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		synctest.Test(t, func(t *testing.T) {
-			srv := analyticstest.New(t, analyticstest.Raw(string(text)))
+			srv := analyticstest.New(t, step.Raw(string(text)))
 			c := New("k")
 			c.Transport = srv.Transport()
 			track(t, c, 2)
@@ -425,7 +426,7 @@ func TestAClosedIdleConnectionFailsAtMostOneAttempt(t *testing.T) {
 // The client's own transport limits the size of an answer's header.
 func TestAnEndlessHeaderIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := analyticstest.New(t, analyticstest.EndlessHeader(), analyticstest.Answer(200))
+		srv := analyticstest.New(t, step.EndlessHeader(), step.Answer(200))
 		var read atomic.Int64
 		own := newTransport(DefaultTimeout)
 		own.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 )
 
 // A program has sent its calls once it has closed its client. In a test, make the server
@@ -125,8 +126,8 @@ func ExampleDiscard() {
 func TestRetriesInABubbleTakeVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t,
-			analyticstest.Answer(http.StatusTooManyRequests).With("Retry-After", "120"),
-			analyticstest.Answer(http.StatusOK))
+			step.Answer(http.StatusTooManyRequests).With("Retry-After", "120"),
+			step.Answer(http.StatusOK))
 		client := analytics.New("write-key")
 		client.Transport = srv.Transport()
 		start := time.Now()

@@ -22,12 +22,18 @@
 //
 // # Failures
 //
-// With a script of [Step] values the server answers in other ways, or not at all:
+// With a script of steps, which package step makes, the server answers in other ways, or not at all:
 //
 //	srv := analyticstest.New(t,
-//		analyticstest.Answer(503).With("Retry-After", "20").Times(2),
-//		analyticstest.Hang(),
-//		analyticstest.Answer(200))
+//		step.Answer(503).With("Retry-After", "20").Times(2),
+//		step.Hang(),
+//		step.Answer(200))
+//
+// The server accepts the calls of a batch if the status of the answer is 2xx, even if the body of
+// the answer is cut off, misstated or dripped. It does not accept them after a step without a status
+// of its own, such as step.Raw. An answer of 200 without a body gets {"success":true}, and every
+// answer gets the Content-Type of JSON if it has none. The batch of a step that ends the request in
+// the middle of its body has an Err and no Calls.
 //
 // # Time
 //
@@ -54,6 +60,7 @@ package analyticstest
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -62,6 +69,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/faulty"
 	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/step"
 )
 
 // A Server is a collector that stores the calls that it accepts, answers according to its
@@ -70,12 +78,9 @@ type Server struct {
 	listener  *memnet.Listener
 	transport *http.Transport
 	server    faulty.Server
-	ctx       context.Context // ends at Close
-	cancel    context.CancelFunc
+	script    step.Script
 
 	mu      sync.Mutex // guards the fields below; not held during I/O or a wait
-	script  []Step     // never empty
-	taken   int        // how often the first step of script was taken
 	batches []*Batch
 	calls   []Call
 	seen    map[string]bool // messageIds of the calls
@@ -87,22 +92,21 @@ type Server struct {
 // Within a synctest bubble, pass the t of the bubble.
 //
 // Each batch request takes the next step of the script. Attempts to connect take only connection
-// steps; see [Refuse]. The last step is repeated forever. Without a script, the server accepts
+// steps; see [step.Refuse]. The last step is repeated forever. Without a script, the server accepts
 // every batch.
-func New(t interface{ Cleanup(func()) }, script ...Step) *Server {
+func New(t interface{ Cleanup(func()) }, script ...step.Step) *Server {
 	s := NewServer(script...)
 	t.Cleanup(s.Close)
 	return s
 }
 
 // NewServer does the same as New, but needs no test. The caller must close the server.
-func NewServer(script ...Step) *Server {
+func NewServer(script ...step.Step) *Server {
 	s := &Server{
 		listener: memnet.Listen(&net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 8080}),
 		seen:     make(map[string]bool),
 		grown:    make(chan struct{}),
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.SetScript(script...)
 	s.transport = &http.Transport{
 		DialContext:         s.dial,
@@ -124,21 +128,51 @@ func (s *Server) Transport() *http.Transport { return s.transport }
 // connections. If the Server is the handler of another server, it then closes the
 // connection of each request, and sends no answer. Close may be called again.
 func (s *Server) Close() {
-	s.cancel()
 	s.server.Close()
 	s.transport.CloseIdleConnections()
 	s.server.Wait()
 }
 
 // SetScript replaces the rest of the script.
-func (s *Server) SetScript(script ...Step) {
-	if len(script) == 0 {
-		script = []Step{Answer(http.StatusOK)}
+func (s *Server) SetScript(script ...step.Step) { s.script.Set(script...) }
+
+// Reject accepts the batch, except for the calls at the given indexes. The answer lists these calls
+// in the format of package collector, so that a Client drops them with ReasonRejected. Any other
+// answer with such a list has the same effect.
+func Reject(indexes ...int) step.Step {
+	var list []rejection
+	for _, i := range indexes {
+		list = append(list, rejection{i, "rejected", "the script rejects this call"})
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.script = slices.Clone(script)
-	s.taken = 0
+	return step.Answer(http.StatusOK).WithBody(text(map[string]any{"success": true, "rejected": list}))
+}
+
+// A rejection says in the answer to a batch that one of its calls was rejected.
+type rejection struct {
+	Index   int    `json:"index"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// rejected returns the indexes of the calls that the body of an answer lists as rejected.
+func rejected(body string) (indexes []int) {
+	var answer struct{ Rejected []rejection }
+	if json.Unmarshal([]byte(body), &answer) != nil {
+		return nil
+	}
+	for _, r := range answer.Rejected {
+		indexes = append(indexes, r.Index)
+	}
+	return indexes
+}
+
+// text returns v as JSON.
+func text(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
 }
 
 // Calls returns the accepted calls in order: the calls of batches that were answered with 2xx,
@@ -196,18 +230,7 @@ func (s *Server) wait(ctx context.Context, n int, what string, count func() int)
 
 // ServeHTTP answers a batch request from the network in memory or from another server.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.server.Handle("analyticstest", func() {
-		ctx, cancel := s.untilClosed(r.Context())
-		defer cancel()
-		s.serve(w, r.WithContext(ctx))
-	})
-}
-
-// untilClosed returns a context that ends with ctx, or when s is closed.
-func (s *Server) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ctx, cancel)
-	return ctx, func() { stop(); cancel() }
+	s.server.Handle("analyticstest", w, r, s.serve)
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -216,38 +239,54 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "batches are posted", http.StatusMethodNotAllowed)
 		return
 	}
-	x := &exchange{server: s, w: w, r: r}
-	step, early := s.take(func(step Step) bool { return step.kind.early() })
+	next, early := s.script.NextIf(step.Step.Early)
+	read := (*Batch).read
 	if early {
-		x.batch = newBatch(r, (*Batch).readHalf)
-		s.record(x.batch)
-		x.do(step)
-		return
+		read = (*Batch).readHalf
 	}
-	x.batch = newBatch(r, (*Batch).read)
-	s.record(x.batch)
-	if err := x.batch.Err; err != nil {
-		x.answer(Answer(http.StatusBadRequest).WithBody(`{"success":false,"code":"malformed","message":` + text(err.Error()) + `}`))
-		return
+	b := newBatch(r, read)
+	s.record(b)
+	switch {
+	case early:
+	case b.Err != nil:
+		next = step.Answer(http.StatusBadRequest).WithBody(`{"success":false,"code":"malformed","message":` + text(b.Err.Error()) + `}`)
+	default:
+		next = s.script.Next()
 	}
-	step, _ = s.take(func(Step) bool { return true })
-	x.do(step)
+	if next.Status() == http.StatusOK && next.Body() == "" {
+		next = next.WithBody(`{"success":true}`)
+	}
+	next.ServeHTTP(&answer{ResponseWriter: w, server: s, batch: b, body: next.Body()}, r)
 }
 
-// take returns the next step and advances the script, but only if want accepts the step.
-func (s *Server) take(want func(Step) bool) (Step, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	step := s.script[0]
-	if !want(step) {
-		return Step{}, false
+// An answer is a ResponseWriter that tells the server the status of the answer to a batch.
+type answer struct {
+	http.ResponseWriter
+	server   *Server
+	batch    *Batch
+	body     string // of the step
+	answered bool
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answer) WriteHeader(status int) {
+	if status >= http.StatusOK && !a.answered {
+		a.answered = true
+		if a.Header().Get("Content-Type") == "" {
+			a.Header().Set("Content-Type", "application/json")
+		}
+		a.server.answered(a.batch, status, rejected(a.body))
 	}
-	s.taken++
-	if s.taken >= step.times && len(s.script) > 1 {
-		s.script = s.script[1:]
-		s.taken = 0
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if !a.answered {
+		a.WriteHeader(http.StatusOK)
 	}
-	return step, true
+	return a.ResponseWriter.Write(p)
 }
 
 // record stores a batch that was received.
@@ -285,25 +324,30 @@ func (s *Server) grow() {
 	s.grown = make(chan struct{})
 }
 
-// dial connects a client. If the next step is a connection step, dial takes the step and
-// fails as it says.
-func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	step, fails := s.take(func(step Step) bool { return step.kind.dials() })
-	if fails {
-		pausing, cancel := s.untilClosed(ctx)
+// dial connects a client. If the next step is a connection step, dial takes the step.
+func (s *Server) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	next, taken := s.script.NextIf(step.Step.Connects)
+	if taken && next.Refuses() {
+		host, _, _ := net.SplitHostPort(addr)
+		dialing, cancel := s.server.UntilClosed(ctx)
 		defer cancel()
-		if err := step.pause(pausing); err != nil {
-			return nil, memnet.DialError(err)
+		err := next.Dial(dialing, host)
+		if dialing.Err() != nil {
+			err = memnet.DialError(cmp.Or(ctx.Err(), memnet.ErrRefused))
 		}
-		if step.kind == kindUnreachable {
-			<-pausing.Done()
-		}
-		return nil, memnet.DialError(cmp.Or(ctx.Err(), memnet.ErrRefused))
+		return nil, err
 	}
 	s.mu.Lock()
 	s.ports++
 	client := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 49152 + s.ports&0x3fff}
 	s.mu.Unlock()
+	if taken {
+		c, accepted := memnet.Pipe(client, s.listener.Addr())
+		if !s.server.Go(func(ctx context.Context) { next.Accept(ctx, accepted) }) {
+			return nil, memnet.DialError(memnet.ErrRefused)
+		}
+		return c, nil
+	}
 	c, err := s.listener.Dial(ctx, client)
 	if err != nil {
 		return nil, memnet.DialError(err)

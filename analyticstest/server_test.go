@@ -21,6 +21,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 )
 
 func newClient(srv *analyticstest.Server) *analytics.Client {
@@ -119,7 +120,7 @@ func TestBatchesReturnsTheRequest(t *testing.T) {
 // steps has every kind of step, and its effect on a batch of three calls.
 var steps = []struct {
 	name    string
-	step    analyticstest.Step
+	step    step.Step
 	status  int              // status of the first attempt
 	calls   int              // number of calls in the first attempt
 	reason  analytics.Reason // why the client drops the calls; empty if it delivers them
@@ -127,34 +128,34 @@ var steps = []struct {
 	hangs   bool             // the step hangs until the client gives up
 }{
 	{name: "zero Step", status: 200, calls: 3},
-	{name: "Answer 204", step: analyticstest.Answer(204), status: 204, calls: 3},
-	{name: "200 with garbage", step: analyticstest.Answer(200).WithBody("<html>{\"rejected\":\x00"), status: 200, calls: 3},
-	{name: "200 in single bytes", step: analyticstest.Answer(200).Drip(time.Nanosecond), status: 200, calls: 3},
-	{name: "200 that hangs in the middle", step: analyticstest.Answer(200).Drip(time.Hour), status: 200, calls: 3, hangs: true},
-	{name: "200 of a gigabyte", step: analyticstest.Stream(1 << 30), status: 200, calls: 3},
-	{name: "200 with too large a Content-Length", step: analyticstest.Answer(200).Misstate(1 << 20), status: 200, calls: 3},
-	{name: "200 with too small a Content-Length", step: analyticstest.Answer(200).Misstate(3), status: 200, calls: 3},
-	{name: "200 and hangs up", step: analyticstest.Answer(200).HangUp(), status: 200, calls: 3},
-	{name: "204 and hangs up", step: analyticstest.Answer(204).HangUp(), status: 204, calls: 3},
-	{name: "200 cut off", step: analyticstest.Answer(200).Cut(), status: 200, calls: 3},
+	{name: "Answer 204", step: step.Answer(204), status: 204, calls: 3},
+	{name: "200 with garbage", step: step.Answer(200).WithBody("<html>{\"rejected\":\x00"), status: 200, calls: 3},
+	{name: "200 in single bytes", step: step.Answer(200).Drip(time.Nanosecond), status: 200, calls: 3},
+	{name: "200 that hangs in the middle", step: step.Answer(200).Drip(time.Hour), status: 200, calls: 3, hangs: true},
+	{name: "200 of a gigabyte", step: step.Stream(1 << 30), status: 200, calls: 3},
+	{name: "200 with too large a Content-Length", step: step.Answer(200).Misstate(1 << 20), status: 200, calls: 3},
+	{name: "200 with too small a Content-Length", step: step.Answer(200).Misstate(3), status: 200, calls: 3},
+	{name: "200 and hangs up", step: step.Answer(200).HangUp(), status: 200, calls: 3},
+	{name: "204 and hangs up", step: step.Answer(204).HangUp(), status: 204, calls: 3},
+	{name: "200 cut off", step: step.Answer(200).Cut(), status: 200, calls: 3},
 	{name: "Reject all", step: analyticstest.Reject(0, 1, 2), status: 200, calls: 3, reason: analytics.ReasonRejected},
-	{name: "400", step: analyticstest.Answer(400), status: 400, calls: 3, reason: analytics.ReasonRefused},
-	{name: "422", step: analyticstest.Answer(422).WithBody("no such plan"), status: 422, calls: 3, reason: analytics.ReasonRefused},
-	{name: "307", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/"), status: 307, calls: 3, reason: analytics.ReasonRefused},
-	{name: "503", step: analyticstest.Answer(503), status: 503, calls: 3, retries: 1},
-	{name: "503 cut off, three times", step: analyticstest.Answer(503).Cut().Times(3), status: 503, calls: 3, retries: 3},
-	{name: "Hang", step: analyticstest.Hang(), calls: 3, retries: 1, hangs: true},
-	{name: "HangReading", step: analyticstest.HangReading(), retries: 1, hangs: true},
-	{name: "Close", step: analyticstest.Close(), calls: 3, retries: 1},
-	{name: "HalfClose", step: analyticstest.HalfClose(), calls: 3, retries: 1},
-	{name: "Reset", step: analyticstest.Reset(), calls: 3, retries: 1},
-	{name: "ResetReading", step: analyticstest.ResetReading(), retries: 1},
-	{name: "Garbage", step: analyticstest.Garbage(), calls: 3, retries: 1},
-	{name: "Raw", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n"), calls: 3, retries: 1},
-	{name: "EndlessHeader", step: analyticstest.EndlessHeader(), calls: 3, retries: 1},
-	{name: "EndlessInformational", step: analyticstest.EndlessInformational(), calls: 3, retries: 1},
-	{name: "Refuse on an open connection", step: analyticstest.Refuse(), calls: 3, retries: 1},
-	{name: "Unreachable on an open connection", step: analyticstest.Unreachable(), calls: 3, retries: 1, hangs: true},
+	{name: "400", step: step.Answer(400), status: 400, calls: 3, reason: analytics.ReasonRefused},
+	{name: "422", step: step.Answer(422).WithBody("no such plan"), status: 422, calls: 3, reason: analytics.ReasonRefused},
+	{name: "307", step: step.Answer(307).With("Location", "http://elsewhere.example/"), status: 307, calls: 3, reason: analytics.ReasonRefused},
+	{name: "503", step: step.Answer(503), status: 503, calls: 3, retries: 1},
+	{name: "503 cut off, three times", step: step.Answer(503).Cut().Times(3), status: 503, calls: 3, retries: 3},
+	{name: "Hang", step: step.Hang(), calls: 3, retries: 1, hangs: true},
+	{name: "HangReading", step: step.HangReading(), retries: 1, hangs: true},
+	{name: "Close", step: step.Close(), calls: 3, retries: 1},
+	{name: "HalfClose", step: step.HalfClose(), calls: 3, retries: 1},
+	{name: "Reset", step: step.Reset(), calls: 3, retries: 1},
+	{name: "ResetReading", step: step.ResetReading(), retries: 1},
+	{name: "Garbage", step: step.Garbage(), calls: 3, retries: 1},
+	{name: "Raw", step: step.Raw("HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n"), calls: 3, retries: 1},
+	{name: "EndlessHeader", step: step.EndlessHeader(), calls: 3, retries: 1},
+	{name: "EndlessInformational", step: step.EndlessInformational(), calls: 3, retries: 1},
+	{name: "Refuse on an open connection", step: step.Refuse(), calls: 3, retries: 1},
+	{name: "Unreachable on an open connection", step: step.Unreachable(), calls: 3, retries: 1, hangs: true},
 }
 
 // The server takes each step once, and then answers 200.
@@ -169,7 +170,7 @@ func TestEachStepHasItsEffectOnAClient(t *testing.T) {
 				if err := client.Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				srv.SetScript(tt.step, analyticstest.Answer(200))
+				srv.SetScript(tt.step, step.Answer(200))
 				for range 3 {
 					track(t, client, "e")
 				}
@@ -258,7 +259,7 @@ func TestEachStepIsTheSameOnSockets(t *testing.T) {
 
 func TestRefuseAndUnreachableFailTheDial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := analyticstest.New(t, analyticstest.Refuse().After(3*time.Second), analyticstest.Unreachable(), analyticstest.Answer(200))
+		srv := analyticstest.New(t, step.Refuse().After(3*time.Second), step.Unreachable(), step.Answer(200))
 		web := &http.Client{Transport: srv.Transport()}
 		post := func() (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -293,7 +294,7 @@ func TestRefuseAndUnreachableFailTheDial(t *testing.T) {
 // ten times, after random waits that exceed five seconds in total.
 func TestCallsArriveOnceTheServerAcceptsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := analyticstest.New(t, analyticstest.Refuse())
+		srv := analyticstest.New(t, step.Refuse())
 		client := newClient(srv)
 		track(t, client, "e")
 		time.AfterFunc(5*time.Second, func() { srv.SetScript() })
@@ -311,7 +312,7 @@ func TestCallsArriveOnceTheServerAcceptsConnections(t *testing.T) {
 func TestAfterCountsFromTheEndOfUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		srv := analyticstest.New(t, analyticstest.Answer(200).Until(gate).After(2*time.Second))
+		srv := analyticstest.New(t, step.Answer(200).Until(gate).After(2*time.Second))
 		client := newClient(srv)
 		track(t, client, "e")
 		time.AfterFunc(5*time.Second, func() { close(gate) })
@@ -328,7 +329,7 @@ func TestAfterCountsFromTheEndOfUntil(t *testing.T) {
 
 func TestWaitReturnsOnceEnoughHasArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := analyticstest.New(t, analyticstest.Answer(503), analyticstest.Answer(200))
+		srv := analyticstest.New(t, step.Answer(503), step.Answer(200))
 		client := newClient(srv)
 		client.FlushAt = 1
 		go func() {
@@ -409,7 +410,7 @@ func TestServerRefusesInvalidBatches(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			srv := analyticstest.New(t, analyticstest.Answer(503), analyticstest.Answer(200))
+			srv := analyticstest.New(t, step.Answer(503), step.Answer(200))
 			if code := post(t, srv, []byte(tt.body), tt.header...); code != 400 {
 				t.Errorf("answered %d, want 400", code)
 			}
@@ -460,18 +461,18 @@ func TestCallsHasEachMessageIdOnce(t *testing.T) {
 
 // Close ends requests and dials that hang, in memory and on sockets.
 func TestCloseEndsHangingRequests(t *testing.T) {
-	for _, step := range []struct {
+	for _, tt := range []struct {
 		name string
-		step analyticstest.Step
+		step step.Step
 	}{
-		{"Hang", analyticstest.Hang()},
-		{"HangReading", analyticstest.HangReading()},
-		{"HalfClose", analyticstest.HalfClose()},
-		{"After", analyticstest.Answer(200).After(time.Hour)},
-		{"Until", analyticstest.Answer(200).Until(make(chan struct{}))},
+		{"Hang", step.Hang()},
+		{"HangReading", step.HangReading()},
+		{"HalfClose", step.HalfClose()},
+		{"After", step.Answer(200).After(time.Hour)},
+		{"Until", step.Answer(200).Until(make(chan struct{}))},
 	} {
-		t.Run(step.name, func(t *testing.T) {
-			srv := analyticstest.NewServer(step.step)
+		t.Run(tt.name, func(t *testing.T) {
+			srv := analyticstest.NewServer(tt.step)
 			web := httptest.NewServer(srv)
 			defer web.Close()
 			var wg sync.WaitGroup
@@ -504,7 +505,7 @@ func TestCloseEndsHangingRequests(t *testing.T) {
 	}
 	t.Run("Unreachable", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			srv := analyticstest.NewServer(analyticstest.Unreachable())
+			srv := analyticstest.NewServer(step.Unreachable())
 			time.AfterFunc(time.Hour, srv.Close)
 			start := time.Now()
 			_, err := (&http.Client{Transport: srv.Transport()}).Get("http://collector.example")
@@ -513,19 +514,6 @@ func TestCloseEndsHangingRequests(t *testing.T) {
 			}
 		})
 	})
-}
-
-func TestAnswerPanicsForAnInvalidStatus(t *testing.T) {
-	for _, status := range []int{0, 100, 199, 600} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("Answer(%d) did not panic", status)
-				}
-			}()
-			analyticstest.Answer(status)
-		}()
-	}
 }
 
 func TestClientsCanSendConcurrently(t *testing.T) {

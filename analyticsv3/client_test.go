@@ -19,6 +19,7 @@ import (
 	root "github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/analyticstest"
 	analytics "github.com/hookferry/analytics/analyticsv3"
+	"github.com/hookferry/analytics/step"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,12 +80,12 @@ func TestCallbackGetsEachMessage(t *testing.T) {
 	sent := []analytics.Track{track("one", "a"), track("two", "b"), track("one", "c")}
 	for _, tt := range []struct {
 		name  string
-		steps []analyticstest.Step
+		steps []step.Step
 		lost  int // index of the lost message; -1 if all are lost, 3 if none is
 	}{
 		{"delivered", nil, 3},
-		{"rejected", []analyticstest.Step{analyticstest.Reject(1)}, 1},
-		{"refused", []analyticstest.Step{analyticstest.Answer(http.StatusBadRequest)}, -1},
+		{"rejected", []step.Step{analyticstest.Reject(1)}, 1},
+		{"refused", []step.Step{step.Answer(http.StatusBadRequest)}, -1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -183,7 +184,7 @@ func TestCallbackGetsMessageWithInvalidID(t *testing.T) {
 
 func TestEnqueueReturnsErrTooManyRequestsAtMaxMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := start(t, analyticstest.New(t, analyticstest.Hang()), analytics.Config{})
+		client, _ := start(t, analyticstest.New(t, step.Hang()), analytics.Config{})
 		m := analytics.Track{UserId: "u", Event: "e", Properties: analytics.Properties{"text": strings.Repeat("x", 32000)}}
 		var err error
 		for n := 0; err == nil; n++ {
@@ -307,7 +308,7 @@ func TestTheLoggerGetsErrorsAndIfVerboseAttempts(t *testing.T) {
 		{"nothing else", false, http.StatusOK, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			client, lines := start(t, analyticstest.New(t, analyticstest.Answer(tt.status)), analytics.Config{Verbose: tt.verbose})
+			client, lines := start(t, analyticstest.New(t, step.Answer(tt.status)), analytics.Config{Verbose: tt.verbose})
 			if err := client.Enqueue(analytics.Identify{UserId: "u"}); err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -36,7 +37,7 @@ func testHandler(t *testing.T, h http.Handler) {
 	synctest.Test(t, func(t *testing.T) {
 		network := webhooktest.NewNetwork()
 		defer network.Close()
-		receiver := network.Receiver("http://receiver.example", "", webhooktest.Serve(h))
+		receiver := network.Receiver("http://receiver.example", "", step.Serve(h))
 		testReceiver(t, receiver.URL, network.DialContext)
 	})
 }

@@ -10,10 +10,11 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 )
 
 func Example_v2Client() {
-	srv := analyticstest.NewServer(analyticstest.Answer(http.StatusOK))
+	srv := analyticstest.NewServer(step.Answer(http.StatusOK))
 	defer srv.Close()
 	endpoint, transport := "https://collector.example", srv.Transport()
 	client := analytics.New("write-key")

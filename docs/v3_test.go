@@ -15,6 +15,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 )
 
 // delivered takes the place of v3's interface of two methods.
@@ -27,7 +28,7 @@ func delivered(d analytics.Delivery) {
 }
 
 func Example_v3Client() {
-	srv := analyticstest.NewServer(analyticstest.Answer(http.StatusOK))
+	srv := analyticstest.NewServer(step.Answer(http.StatusOK))
 	defer srv.Close()
 	endpoint := "https://collector.example"
 	client := analytics.New("write-key")

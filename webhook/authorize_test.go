@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
@@ -30,8 +31,8 @@ func TestAuthorizeSetsHeadersOfEachRequest(t *testing.T) {
 				token := fmt.Sprintf("Bearer token-%d of %s", calls.Add(1), url)
 				return map[string]string{"Authorization": token, "X-Tenant": "acme"}, nil
 			}}
-			recv := r.network.Receiver("https://crm.example/", "", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
-				return webhooktest.Answer(503).WithBody("bad "+q.Header.Get("Authorization")).With("X-Echo", q.Header.Get("Authorization"))
+			recv := r.network.Receiver("https://crm.example/", "", webhooktest.Do(func(q *webhooktest.Request) step.Step {
+				return step.Answer(503).WithBody("bad "+q.Header.Get("Authorization")).With("X-Echo", q.Header.Get("Authorization"))
 			}))
 			recv.SetTLS(webhooktest.TLS{HTTP2: tt.http2})
 			for _, path := range []string{"a?key=q", "b"} {

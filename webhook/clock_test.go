@@ -10,6 +10,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -42,7 +43,7 @@ func atTime(t *testing.T, after time.Duration, dir string, test func(t *testing.
 // leaveDeliveries leaves three deliveries in the store: "retried", which was attempted, "fresh",
 // which was not, and "refused", a dead letter.
 func leaveDeliveries(t *testing.T, r *rig) {
-	r.network.Receiver(hook, "shh", webhooktest.Answer(503), webhooktest.Answer(410))
+	r.network.Receiver(hook, "shh", step.Answer(503), step.Answer(410))
 	r.start(webhook.Config{Destinations: crm(hook)})
 	r.track("retried")
 	for r.Stats().Retried == 0 {
@@ -100,11 +101,11 @@ func TestClockSetBackDelaysNoWaitingDelivery(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		rate   float64
-		answer webhooktest.Step // until the clock is set back
+		answer step.Step // until the clock is set back
 	}{
-		{"retries", 0, webhooktest.Answer(503)},
-		{"Retry-After", 0, webhooktest.Answer(503).With("Retry-After", "60")},
-		{"a rate limit", 0.1, webhooktest.Answer(200)},
+		{"retries", 0, step.Answer(503)},
+		{"Retry-After", 0, step.Answer(503).With("Retry-After", "60")},
+		{"a rate limit", 0.1, step.Answer(200)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
@@ -122,7 +123,7 @@ func TestClockSetBackDelaysNoWaitingDelivery(t *testing.T) {
 				}
 				time.Sleep(30 * time.Second)
 				simulated.SetClock(-time.Hour)
-				recv.SetScript(webhooktest.Answer(200))
+				recv.SetScript(step.Answer(200))
 				time.Sleep(2 * time.Minute)
 				if s := r.Stats(); s.Delivered != 9 {
 					t.Errorf("%d of 9 deliveries are done two minutes after the clock was set back by an hour", s.Delivered)
@@ -186,7 +187,7 @@ func (q *stepped) Now() time.Time {
 // If the clock is set forward while deliveries are in flight, none of them is sent twice.
 func TestClockSetForwardInFlightRepeatsNoRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200).After(2*time.Second))
+		recv := r.network.Receiver(hook, "shh", step.Answer(200).After(2*time.Second))
 		r.queue = &stepped{Store: r.queue, by: time.Hour, at: time.Now().Add(500 * time.Millisecond)}
 		r.start(webhook.Config{Destinations: crm(hook)})
 		const n = 10
@@ -219,11 +220,11 @@ func TestClockSetBackDelaysNoNewDelivery(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				set := time.Now().Add(500 * time.Millisecond)
-				recv := r.network.Receiver(hook, "shh", webhooktest.Do(func(*webhooktest.Request) webhooktest.Step {
+				recv := r.network.Receiver(hook, "shh", webhooktest.Do(func(*webhooktest.Request) step.Step {
 					if tt.failing && time.Now().Before(set) {
-						return webhooktest.Answer(503)
+						return step.Answer(503)
 					}
-					return webhooktest.Answer(200)
+					return step.Answer(200)
 				}))
 				r.queue = &stepped{Store: r.queue, by: -time.Hour, at: set}
 				d := &crm(hook)[0]

@@ -6,19 +6,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // The deliveries are sent one after another, and the receiver answers them in the order of answers.
 func TestDestinationStatsShowOutcomeAndLatestFailure(t *testing.T) {
-	taken, refused, busy := webhooktest.Answer(200), webhooktest.Answer(422).WithBody("unknown plan"), webhooktest.Answer(503).WithBody("come back later")
-	times := func(n int, step webhooktest.Step) []webhooktest.Step {
-		return slices.Repeat([]webhooktest.Step{step}, n)
+	taken, refused, busy := step.Answer(200), step.Answer(422).WithBody("unknown plan"), step.Answer(503).WithBody("come back later")
+	times := func(n int, each step.Step) []step.Step {
+		return slices.Repeat([]step.Step{each}, n)
 	}
 	for _, tt := range []struct {
 		name     string
-		answers  []webhooktest.Step
+		answers  []step.Step
 		outcome  webhook.Outcome
 		refusing bool
 		status   int  // of the latest failure; 0 if there was none
@@ -29,9 +29,9 @@ func TestDestinationStatsShowOutcomeAndLatestFailure(t *testing.T) {
 		{"refused", times(1, refused), webhook.OutcomePermanent, true, 422, false},
 		{"refused after many were taken", append(times(9, taken), refused), webhook.OutcomePermanent, true, 422, false},
 		{"one of nine refused", slices.Concat(times(4, taken), times(1, refused), times(4, taken)), webhook.OutcomeDelivered, false, 422, false},
-		{"every other one refused", slices.Repeat([]webhooktest.Step{refused, taken}, 4), webhook.OutcomeDelivered, true, 422, false},
+		{"every other one refused", slices.Repeat([]step.Step{refused, taken}, 4), webhook.OutcomeDelivered, true, 422, false},
 		{"all taken since", slices.Concat(times(8, refused), times(5, taken)), webhook.OutcomeDelivered, false, 422, false},
-		{"redirected", times(1, webhooktest.Answer(302)), webhook.OutcomePermanent, true, 302, false},
+		{"redirected", times(1, step.Answer(302)), webhook.OutcomePermanent, true, 302, false},
 		{"busy", times(1, busy), webhook.OutcomeRetryable, false, 503, true},
 		{"busy, having refused", append(times(1, refused), busy), webhook.OutcomeRetryable, true, 503, true},
 	} {
@@ -69,7 +69,7 @@ func TestDestinationStatsShowOutcomeAndLatestFailure(t *testing.T) {
 // attempt of the retry window, it has no time.
 func TestFailureHasTheReceiversAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver(hook, "", webhooktest.Answer(503).WithBody("come back later"))
+		r.network.Receiver(hook, "", step.Answer(503).WithBody("come back later"))
 		r.start(webhook.Config{Window: time.Minute, Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
 		failure := func() *webhook.Failure {
 			synctest.Wait()

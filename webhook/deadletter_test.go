@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // bury forwards n deliveries, with the given time between them, and checks that all become dead
@@ -35,7 +35,7 @@ func (r *rig) bury(n int, spacing time.Duration) {
 
 func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver(hook, "", webhooktest.Answer(503).WithBody("come back"), webhooktest.Answer(404).WithBody("no such user"))
+		r.network.Receiver(hook, "", step.Answer(503).WithBody("come back"), step.Answer(404).WithBody("no such user"))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		began := time.Now().UTC()
 		r.bury(1, time.Minute)
@@ -80,7 +80,7 @@ func last(seq iter.Seq2[int, error]) (n int, err error) {
 func TestReplayAllYieldsItsProgress(t *testing.T) {
 	const n = 1100 // more than a store lists in one call
 	inBubble(t, func(t *testing.T, r *rig) {
-		crm := r.network.Receiver(hook, "", webhooktest.Answer(404))
+		crm := r.network.Receiver(hook, "", step.Answer(404))
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
 		r.bury(n, 0)
 		time.Sleep(time.Second)
@@ -145,7 +145,7 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 
 func TestShutdownRefusesReplayButAllowsDiscard(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver(hook, "", webhooktest.Answer(404))
+		r.network.Receiver(hook, "", step.Answer(404))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.bury(2, time.Second)
 		must(t, r.Shutdown(t.Context()))
@@ -188,7 +188,7 @@ func TestDeadLettersBeyondTheBoundsAreDiscardedOldestFirst(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
-				r.network.Receiver(hook, "", webhooktest.Answer(404))
+				r.network.Receiver(hook, "", step.Answer(404))
 				var log lines
 				c := tt.config
 				c.Destinations = crm(hook)
@@ -221,7 +221,7 @@ func TestDeadLettersBeyondTheBoundsAreDiscardedOldestFirst(t *testing.T) {
 // By default, the forwarder discards a dead letter after 30 days and not earlier.
 func TestDeadLettersAreKeptFor30Days(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver(hook, "", webhooktest.Answer(404))
+		r.network.Receiver(hook, "", step.Answer(404))
 		r.start(webhook.Config{Destinations: crm(hook), Poll: time.Hour}) // a poll each second would make 30 days slow
 		r.bury(1, time.Second)
 		time.Sleep(30*24*time.Hour - time.Minute)

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/store"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // A disabledObserver records which destinations were disabled and enabled.
@@ -32,7 +32,7 @@ func (o *disabledObserver) Enabled(e webhook.Disabled)  { o.enabled = append(o.e
 // their retry windows end. So do new deliveries until Resume, also after a restart.
 func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(503))
+		recv := r.network.Receiver("http://crm.example/", "", step.Answer(503))
 		config := webhook.Config{
 			DisableAfter: 2 * time.Hour, BuryDisabled: true,
 			Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}},
@@ -79,7 +79,7 @@ func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 			t.Errorf("got %d requests after the destination was disabled, want none", n-requests)
 		}
 
-		recv.SetScript(webhooktest.Answer(200))
+		recv.SetScript(step.Answer(200))
 		must(t, r.Resume(t.Context(), "crm"))
 		forward(1)
 		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Reason: webhook.ReasonDisabled})); n < 1000 || err != nil {
@@ -98,17 +98,17 @@ func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 func TestDestinationIsDisabledUntilResume(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		answer webhooktest.Step
+		answer step.Step
 		config webhook.Config
 		reason webhook.Reason
 		after  time.Duration // from the first attempt until it is disabled; negative if it never is
 		status int
 	}{
-		{"gone", webhooktest.Answer(410), webhook.Config{DisableGone: true}, webhook.ReasonRefused, 0, 410},
-		{"gone, without DisableGone", webhooktest.Answer(410), webhook.Config{DisableAfter: 240 * time.Hour}, "", -1, 0},
-		{"refusing", webhooktest.Answer(404), webhook.Config{DisableGone: true}, "", -1, 0},
-		{"failing", webhooktest.Answer(503), webhook.Config{DisableAfter: 2 * time.Hour}, webhook.ReasonServerError, 2 * time.Hour, 503},
-		{"failing for less than DisableAfter", webhooktest.Answer(503), webhook.Config{DisableAfter: 24 * time.Hour}, "", -1, 0},
+		{"gone", step.Answer(410), webhook.Config{DisableGone: true}, webhook.ReasonRefused, 0, 410},
+		{"gone, without DisableGone", step.Answer(410), webhook.Config{DisableAfter: 240 * time.Hour}, "", -1, 0},
+		{"refusing", step.Answer(404), webhook.Config{DisableGone: true}, "", -1, 0},
+		{"failing", step.Answer(503), webhook.Config{DisableAfter: 2 * time.Hour}, webhook.ReasonServerError, 2 * time.Hour, 503},
+		{"failing for less than DisableAfter", step.Answer(503), webhook.Config{DisableAfter: 24 * time.Hour}, "", -1, 0},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver("http://crm.example/", "", tt.answer)
@@ -148,7 +148,7 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 			if len(recv.Requests()) != len(requests) || len(held) != 1 || held[0].Hold != webhook.HoldDisabled || held[0].Reason != tt.reason {
 				t.Errorf("%s: after a restart: %d more requests, Held() = %+v; want none, disabled", tt.name, len(recv.Requests())-len(requests), held)
 			}
-			recv.SetScript(webhooktest.Answer(200))
+			recv.SetScript(step.Answer(200))
 			disabledAt := begin.Add(last).UTC().Truncate(time.Microsecond) // the precision of the store
 			for range 2 {                                                  // the second call enables nothing
 				must(t, r.Resume(t.Context(), "crm"))
@@ -181,8 +181,8 @@ func (slowSetter) Set(ctx context.Context, _ store.Setting) (uint64, error) {
 func TestDisablingDelaysNoOtherDestination(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue = slowSetter{r.queue}
-		r.network.Receiver("http://gone.example/", "", webhooktest.Answer(410))
-		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(200))
+		r.network.Receiver("http://gone.example/", "", step.Answer(410))
+		recv := r.network.Receiver("http://crm.example/", "", step.Answer(200))
 		var to []webhook.Destination
 		for _, id := range []string{"gone", "crm"} {
 			to = append(to, webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: "http://" + id + ".example/"}}})

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/webhook/webhooktest"
+	"github.com/hookferry/analytics/step"
 )
 
 // A receiver stores the messageId in the transaction that does the work, and answers after the
@@ -41,7 +41,7 @@ func Example_idempotentReceiver() {
 		panic(http.ErrAbortHandler) // the connection breaks
 	}
 	forwarder, acme, stop := started(memory(),
-		webhooktest.Serve(http.HandlerFunc(lose)), webhooktest.Serve(http.HandlerFunc(receive)))
+		step.Serve(http.HandlerFunc(lose)), step.Serve(http.HandlerFunc(receive)))
 
 	ctx := context.Background()
 	deposit := &analytics.Track{UserId: "u1", Event: "Deposited", Properties: map[string]any{"amount": 100}}

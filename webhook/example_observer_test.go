@@ -8,6 +8,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -40,7 +41,7 @@ func ExampleObserver() {
 	seen := &counts{requests: new(expvar.Map), deliveries: new(expvar.Map), ended: make(chan webhook.Ended, 2)}
 	network := webhooktest.NewNetwork()
 	defer network.Close()
-	network.Receiver("http://acme.example/hook", "", webhooktest.Answer(200), webhooktest.Answer(410))
+	network.Receiver("http://acme.example/hook", "", step.Answer(200), step.Answer(410))
 	queue, err := memqueue.Open(memqueue.Config{})
 	if err != nil {
 		fmt.Println(err)

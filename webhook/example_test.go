@@ -9,6 +9,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -69,7 +70,7 @@ func memory() webhook.Store {
 
 // started starts a forwarder on queue with one destination, "acme". The receiver of acme follows
 // the steps.
-func started(queue webhook.Store, steps ...webhooktest.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
+func started(queue webhook.Store, steps ...step.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
 	webhook.SeedJitter(webhook.QuickRetry)
 	network := webhooktest.NewNetwork()
 	acme = network.Receiver("http://acme.example/hook", "secret", steps...)
@@ -119,7 +120,7 @@ func ExampleForwarder_ReplayAll() {
 		fmt.Println(err)
 		return
 	}
-	forwarder, acme, stop := started(queue, webhooktest.Answer(410))
+	forwarder, acme, stop := started(queue, step.Answer(410))
 	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"})
 	acme.Wait(ctx, 1)
 	stop()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -15,7 +16,7 @@ import (
 func ExampleForwarder_Try() {
 	network := webhooktest.NewNetwork()
 	defer network.Close()
-	network.Receiver("https://crm.example/hook", "secret", webhooktest.Answer(404).WithBody("no such hook"))
+	network.Receiver("https://crm.example/hook", "secret", step.Answer(404).WithBody("no such hook"))
 
 	destination := webhook.Destination{
 		ID:        "crm",

@@ -20,6 +20,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -205,7 +206,7 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 				r.queue = q
 			}
 			open()
-			recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503).WithBody("later"))
+			recv := r.network.Receiver(hook, "shh", step.Answer(503).WithBody("later"))
 			config := webhook.Config{Destinations: crm(hook)}
 			r.start(config)
 			begin := time.Now()
@@ -276,16 +277,16 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 func TestAnswerAfterFiveSecondsIsRetried(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		step webhooktest.Step
+		step step.Step
 		want int // requests within a minute
 	}{
-		{"after 4.9 s", webhooktest.Answer(200).After(4900 * time.Millisecond), 1},
-		{"after 5.1 s", webhooktest.Answer(200).After(5100 * time.Millisecond), 2},
-		{"body ends after 4.9 s", webhooktest.Answer(200).WithBody(strings.Repeat("x", 49)).Drip(100 * time.Millisecond), 1},
-		{"body ends after 5.1 s", webhooktest.Answer(200).WithBody(strings.Repeat("x", 52)).Drip(100 * time.Millisecond), 2},
+		{"after 4.9 s", step.Answer(200).After(4900 * time.Millisecond), 1},
+		{"after 5.1 s", step.Answer(200).After(5100 * time.Millisecond), 2},
+		{"body ends after 4.9 s", step.Answer(200).WithBody(strings.Repeat("x", 49)).Drip(100 * time.Millisecond), 1},
+		{"body ends after 5.1 s", step.Answer(200).WithBody(strings.Repeat("x", 52)).Drip(100 * time.Millisecond), 2},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			recv := r.network.Receiver(hook, "shh", tt.step, webhooktest.Answer(204))
+			recv := r.network.Receiver(hook, "shh", tt.step, step.Answer(204))
 			r.start(webhook.Config{Destinations: crm(hook)})
 			r.track("m1")
 			time.Sleep(time.Minute)
@@ -338,8 +339,8 @@ func TestOneSuccessOfFiveEndpointsIsEnough(t *testing.T) {
 		var recvs []*webhooktest.Receiver
 		for i := range 5 {
 			urls = append(urls, fmt.Sprintf("http://e%d.example/hook", i))
-			step := []webhooktest.Step{webhooktest.Answer(503), webhooktest.Hang(), webhooktest.Answer(404), webhooktest.Answer(200), webhooktest.Reset()}[i]
-			recvs = append(recvs, r.network.Receiver(urls[i], "shh", step))
+			answer := []step.Step{step.Answer(503), step.Hang(), step.Answer(404), step.Answer(200), step.Reset()}[i]
+			recvs = append(recvs, r.network.Receiver(urls[i], "shh", answer))
 		}
 		r.start(webhook.Config{Destinations: crm(urls...)})
 		r.track("m1")
@@ -358,8 +359,8 @@ func TestOneSuccessOfFiveEndpointsIsEnough(t *testing.T) {
 func TestOnlyRetryableEndpointsAreTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const gone, slow = "http://gone.example/", "http://slow.example/"
-		a := r.network.Receiver(gone, "shh", webhooktest.Answer(410))
-		b := r.network.Receiver(slow, "shh", webhooktest.Answer(500).Times(3), webhooktest.Answer(200))
+		a := r.network.Receiver(gone, "shh", step.Answer(410))
+		b := r.network.Receiver(slow, "shh", step.Answer(500).Times(3), step.Answer(200))
 		r.start(webhook.Config{Destinations: crm(gone, slow)})
 		r.track("m1")
 		time.Sleep(time.Minute)
@@ -369,8 +370,8 @@ func TestOnlyRetryableEndpointsAreTriedAgain(t *testing.T) {
 	})
 	inBubble(t, func(t *testing.T, r *rig) {
 		const a, b = "http://a.example/", "http://b.example/"
-		r.network.Receiver(a, "shh", webhooktest.Answer(410))
-		r.network.Receiver(b, "shh", webhooktest.Answer(500).Times(2), webhooktest.Answer(301))
+		r.network.Receiver(a, "shh", step.Answer(410))
+		r.network.Receiver(b, "shh", step.Answer(500).Times(2), step.Answer(301))
 		r.start(webhook.Config{Destinations: crm(a, b)})
 		r.track("m1")
 		time.Sleep(time.Minute)
@@ -393,7 +394,7 @@ func TestRetryAfterDelaysTheNextAttempt(t *testing.T) {
 		{"not a number", "soon", 429, 0, time.Second},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) { // the bubble's time starts at 2000-01-01 00:00:00 UTC
-			recv := r.network.Receiver(hook, "shh", webhooktest.Answer(tt.status).With("Retry-After", tt.value), webhooktest.Answer(200))
+			recv := r.network.Receiver(hook, "shh", step.Answer(tt.status).With("Retry-After", tt.value), step.Answer(200))
 			r.start(webhook.Config{Destinations: crm(hook)})
 			r.track("m1")
 			reqs, err := recv.Wait(t.Context(), 2)
@@ -409,8 +410,8 @@ func TestRetryAfterDelaysTheNextAttempt(t *testing.T) {
 func TestRetryAfterIsPerEndpoint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const a, b = "http://a.example/", "http://b.example/"
-		throttled := r.network.Receiver(a, "shh", webhooktest.Answer(429).With("Retry-After", "3600"), webhooktest.Answer(200))
-		failing := r.network.Receiver(b, "shh", webhooktest.Answer(503))
+		throttled := r.network.Receiver(a, "shh", step.Answer(429).With("Retry-After", "3600"), step.Answer(200))
+		failing := r.network.Receiver(b, "shh", step.Answer(503))
 		r.start(webhook.Config{Destinations: crm(a, b)})
 		r.track("m1")
 		time.Sleep(59 * time.Minute)
@@ -427,27 +428,27 @@ func TestRetryAfterIsPerEndpoint(t *testing.T) {
 // misbehavingSteps are ways in which receivers misbehave, with the outcome of an attempt at each.
 var misbehavingSteps = []struct {
 	name   string
-	step   webhooktest.Step
+	step   step.Step
 	reason webhook.Reason // of the failed attempt; "" if it succeeds
 	dead   bool           // the delivery becomes a dead letter
 }{
-	{"hangs", webhooktest.Hang(), webhook.ReasonTimeout, false},
-	{"stalls before the request", webhooktest.Stall(), webhook.ReasonTimeout, false},
-	{"answers one byte a second", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, false},
-	{"resets", webhooktest.Reset(), webhook.ReasonConnection, false},
-	{"resets early", webhooktest.ResetEarly(), webhook.ReasonConnection, false},
-	{"closes the connection", webhooktest.Close(), webhook.ReasonConnection, false},
-	{"refuses the connection", webhooktest.Refuse(), webhook.ReasonConnection, false},
-	{"has no address", webhooktest.NoSuchHost(), webhook.ReasonDNS, false},
-	{"is unreachable", webhooktest.Unreachable(), webhook.ReasonTimeout, false},
-	{"does not speak HTTP", webhooktest.Garbage(), webhook.ReasonProtocol, false},
-	{"sends an endless header", webhooktest.EndlessHeader(), webhook.ReasonProtocol, false},
-	{"floods with 1xx", webhooktest.EndlessInformational(), webhook.ReasonProtocol, false},
-	{"answers less than its Content-Length", webhooktest.Answer(200).WithBody("short").Misstate(100), webhook.ReasonConnection, false},
-	{"answers 256 MB", webhooktest.Stream(256 << 20), "", false},
-	{"answers and closes the connection", webhooktest.Answer(200).HangUp(), "", false},
-	{"redirects to a private address", webhooktest.Redirect(307, "http://169.254.169.254/"), webhook.ReasonRedirect, true},
-	{"switches protocols", webhooktest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), webhook.ReasonProtocol, false},
+	{"hangs", step.Hang(), webhook.ReasonTimeout, false},
+	{"stalls before the request", step.Stall(), webhook.ReasonTimeout, false},
+	{"answers one byte a second", step.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, false},
+	{"resets", step.Reset(), webhook.ReasonConnection, false},
+	{"resets early", step.ResetEarly(), webhook.ReasonConnection, false},
+	{"closes the connection", step.Close(), webhook.ReasonConnection, false},
+	{"refuses the connection", step.Refuse(), webhook.ReasonConnection, false},
+	{"has no address", step.NoSuchHost(), webhook.ReasonDNS, false},
+	{"is unreachable", step.Unreachable(), webhook.ReasonTimeout, false},
+	{"does not speak HTTP", step.Garbage(), webhook.ReasonProtocol, false},
+	{"sends an endless header", step.EndlessHeader(), webhook.ReasonProtocol, false},
+	{"floods with 1xx", step.EndlessInformational(), webhook.ReasonProtocol, false},
+	{"answers less than its Content-Length", step.Answer(200).WithBody("short").Misstate(100), webhook.ReasonConnection, false},
+	{"answers 256 MB", step.Stream(256 << 20), "", false},
+	{"answers and closes the connection", step.Answer(200).HangUp(), "", false},
+	{"redirects to a private address", step.Redirect(307, "http://169.254.169.254/"), webhook.ReasonRedirect, true},
+	{"switches protocols", step.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), webhook.ReasonProtocol, false},
 }
 
 // The receiver misbehaves in the first attempt and answers 200 to any other. If the first attempt
@@ -456,7 +457,7 @@ var misbehavingSteps = []struct {
 func TestMisbehavingReceiverCostsAtMostOneAttempt(t *testing.T) {
 	for _, tt := range misbehavingSteps {
 		inBubble(t, func(t *testing.T, r *rig) {
-			recv := r.network.Receiver(hook, "shh", tt.step, webhooktest.Answer(200))
+			recv := r.network.Receiver(hook, "shh", tt.step, step.Answer(200))
 			seen := watch(r)
 			r.start(webhook.Config{Destinations: crm(hook)})
 			r.track("m1")
@@ -487,23 +488,23 @@ func TestMisbehavingHTTP2ReceiverCostsOnlyItsOwnAttempts(t *testing.T) {
 	const hook = "https://crm.example/hook"
 	for _, tt := range []struct {
 		name    string
-		step    webhooktest.Step
+		step    step.Step
 		reason  webhook.Reason // of the first attempts; "" if they succeed
 		failing int            // how many attempts fail; -1 for any number
 		slots   int            // MaxConcurrent
 	}{
-		{"hangs", webhooktest.Hang(), webhook.ReasonTimeout, 4, 0},
-		{"answers one byte a second", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, 4, 0},
-		{"answers 256 MB", webhooktest.Stream(256 << 20), "", 0, 0},
-		{"sends GOAWAY after each answer", webhooktest.Answer(200).HangUp(), "", 0, 1},
-		{"sends GOAWAY after answers of 503", webhooktest.Answer(503).HangUp(), webhook.ReasonServerError, 4, 1},
+		{"hangs", step.Hang(), webhook.ReasonTimeout, 4, 0},
+		{"answers one byte a second", step.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, 4, 0},
+		{"answers 256 MB", step.Stream(256 << 20), "", 0, 0},
+		{"sends GOAWAY after each answer", step.Answer(200).HangUp(), "", 0, 1},
+		{"sends GOAWAY after answers of 503", step.Answer(503).HangUp(), webhook.ReasonServerError, 4, 1},
 		// If a connection gets a GOAWAY, its other requests are made once more. The attempt fails at a
 		// second GOAWAY. The receiver has processed neither request.
-		{"sends GOAWAY to many requests at once", webhooktest.Answer(200).HangUp(), webhook.ReasonConnection, -1, 0},
-		{"floods with 1xx", webhooktest.EndlessInformational(), webhook.ReasonProtocol, 4, 0},
+		{"sends GOAWAY to many requests at once", step.Answer(200).HangUp(), webhook.ReasonConnection, -1, 0},
+		{"floods with 1xx", step.EndlessInformational(), webhook.ReasonProtocol, 4, 0},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			rest := webhooktest.Answer(200)
+			rest := step.Answer(200)
 			if strings.HasPrefix(tt.name, "sends GOAWAY") {
 				rest = rest.HangUp()
 			}
@@ -578,7 +579,7 @@ func (w *watched) attempts() []webhook.Attempt {
 
 func TestConnectionsAreReused(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200).WithBody(strings.Repeat("x", 60<<10)))
+		recv := r.network.Receiver(hook, "shh", step.Answer(200).WithBody(strings.Repeat("x", 60<<10)))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for i := range 50 {
 			r.track(fmt.Sprint("m", i))
@@ -598,8 +599,8 @@ func TestConnectionsAreReused(t *testing.T) {
 
 func TestEachAttemptUsesTheCurrentDestination(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		old := r.network.Receiver("http://old.example/", "old", webhooktest.Answer(503))
-		moved := r.network.Receiver("http://new.example/", "new", webhooktest.Answer(200))
+		old := r.network.Receiver("http://old.example/", "old", step.Answer(503))
+		moved := r.network.Receiver("http://new.example/", "new", step.Answer(200))
 		var current atomic.Pointer[webhook.Destination]
 		set := func(url, secret string) {
 			current.Store(&webhook.Destination{ID: "crm", Secret: "old", Endpoints: []webhook.Endpoint{{URL: url}}})
@@ -633,8 +634,8 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 	destination := func(urls ...string) *webhook.Destination { return &crm(urls...)[0] }
 	t.Run("the remaining endpoint has refused", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
-			refusing := r.network.Receiver(a, "shh", webhooktest.Answer(404))
-			r.network.Receiver(b, "shh", webhooktest.Answer(503))
+			refusing := r.network.Receiver(a, "shh", step.Answer(404))
+			r.network.Receiver(b, "shh", step.Answer(503))
 			var current atomic.Pointer[webhook.Destination]
 			current.Store(destination(a, b))
 			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil }})
@@ -650,8 +651,8 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 	})
 	t.Run("the remaining endpoint sent a Retry-After", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
-			throttled := r.network.Receiver(a, "shh", webhooktest.Answer(429).With("Retry-After", "600"), webhooktest.Answer(200))
-			r.network.Receiver(b, "shh", webhooktest.Answer(503))
+			throttled := r.network.Receiver(a, "shh", step.Answer(429).With("Retry-After", "600"), step.Answer(200))
+			r.network.Receiver(b, "shh", step.Answer(503))
 			var current atomic.Pointer[webhook.Destination]
 			current.Store(destination(a, b))
 			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil }})
@@ -676,11 +677,11 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 				var urls []string
 				for i := range webhook.MaxEndpoints {
 					url := fmt.Sprintf("http://e%d-%d.example/", attempts, i)
-					step := webhooktest.Answer(404)
+					answer := step.Answer(404)
 					if i == 0 {
-						step = webhooktest.Answer(503)
+						answer = step.Answer(503)
 					}
-					r.network.Receiver(url, "shh", step)
+					r.network.Receiver(url, "shh", answer)
 					urls = append(urls, url)
 				}
 				return destination(urls...), nil
@@ -795,7 +796,7 @@ func TestALookupThatHangsKeepsNoDelivery(t *testing.T) {
 
 func TestAHangingDestinationDelaysNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver("http://hang.example/", "", webhooktest.Hang())
+		r.network.Receiver("http://hang.example/", "", step.Hang())
 		fine := r.network.Receiver("http://fine.example/", "")
 		r.start(webhook.Config{Destinations: []webhook.Destination{
 			{ID: "hang", Endpoints: []webhook.Endpoint{{URL: "http://hang.example/"}}},
@@ -819,7 +820,7 @@ func TestAHangingDestinationDelaysNoOther(t *testing.T) {
 
 func TestConcurrencyIsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "", webhooktest.Answer(200).After(time.Second))
+		recv := r.network.Receiver(hook, "", step.Answer(200).After(time.Second))
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", MaxConcurrent: 3, Endpoints: []webhook.Endpoint{{URL: hook}}}}})
 		for i := range 30 {
 			r.track(fmt.Sprint("m", i))
@@ -887,7 +888,7 @@ func TestStoreOutageLosesAndRepeatsNothing(t *testing.T) {
 		q := &flaky{Store: r.queue}
 		r.queue = q
 		var log lines
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200).After(time.Second))
+		recv := r.network.Receiver(hook, "shh", step.Answer(200).After(time.Second))
 		r.start(webhook.Config{Destinations: crm(hook), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for i := range 200 {
 			r.track(fmt.Sprint("m", i))
@@ -915,7 +916,7 @@ func TestStoreOutageLosesAndRepeatsNothing(t *testing.T) {
 
 func TestShutdownWaitsForAttemptsInFlight(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200).After(3*time.Second))
+		recv := r.network.Receiver(hook, "shh", step.Answer(200).After(3*time.Second))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for i := range 100 {
 			r.track(fmt.Sprint("m", i))
@@ -945,7 +946,7 @@ func TestShutdownWaitsForAttemptsInFlight(t *testing.T) {
 
 func TestShutdownCutsOffAttemptsAtItsDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh", webhooktest.Hang().Times(1), webhooktest.Answer(200))
+		recv := r.network.Receiver(hook, "shh", step.Hang().Times(1), step.Answer(200))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.track("m1")
 		synctest.Wait()
@@ -1011,7 +1012,7 @@ func TestRunReturnsTheErrorOfItsStore(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			q := &flaky{Store: r.queue}
 			r.queue = q
-			r.network.Receiver(hook, "", webhooktest.Answer(200).After(time.Second))
+			r.network.Receiver(hook, "", step.Answer(200).After(time.Second))
 			r.start(webhook.Config{Destinations: crm(hook)})
 			r.track("m1")
 			synctest.Wait()
@@ -1121,7 +1122,7 @@ func TestForwardRefusesInvalidCallsAndUnknownDestinations(t *testing.T) {
 
 func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(400))
+		recv := r.network.Receiver(hook, "shh", step.Answer(400))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for i := range 600 {
 			r.track(fmt.Sprint("m", i))
@@ -1133,7 +1134,7 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 
-		recv.SetScript(webhooktest.Answer(200))
+		recv.SetScript(step.Answer(200))
 		if n, err := r.Replay(t.Context(), dead[0].Key, dead[1].Key, "none"); n != 2 || err != nil {
 			t.Errorf("Replay() = %d, %v; want 2", n, err)
 		}
@@ -1145,7 +1146,7 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 			t.Errorf("Stats() = %+v after the replay, want 2 delivered", s)
 		}
 		// ReplayAll does not replay deliveries that become dead letters again during the same call.
-		recv.SetScript(webhooktest.Answer(404))
+		recv.SetScript(step.Answer(404))
 		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Reason: webhook.ReasonRefused, Destination: "crm", Type: "track"})); n != 597 || err != nil {
 			t.Errorf("ReplayAll yields %d, %v last; want 597", n, err)
 		}
@@ -1167,13 +1168,13 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 }
 
 func TestSecretsStayOutOfLogsAndRecords(t *testing.T) {
-	for _, step := range []webhooktest.Step{
-		webhooktest.Answer(503), webhooktest.Answer(404), webhooktest.Hang(), webhooktest.Reset(), webhooktest.Garbage(),
-		webhooktest.Refuse(), webhooktest.NoSuchHost(), webhooktest.EndlessHeader(), webhooktest.Redirect(302, "/x"),
+	for _, answer := range []step.Step{
+		step.Answer(503), step.Answer(404), step.Hang(), step.Reset(), step.Garbage(),
+		step.Refuse(), step.NoSuchHost(), step.EndlessHeader(), step.Redirect(302, "/x"),
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			seen := watch(r)
-			r.network.Receiver(hook, "shh", step)
+			r.network.Receiver(hook, "shh", answer)
 			var log lines
 			r.start(webhook.Config{
 				Destinations: []webhook.Destination{{ID: "crm", Secret: "hunter2", Endpoints: []webhook.Endpoint{{

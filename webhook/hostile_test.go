@@ -19,6 +19,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -104,7 +105,7 @@ func TestSwitchingProtocolsLeavesNoConnectionOpen(t *testing.T) {
 // a new connection, in the same attempt. Stats counts it as Resent.
 func TestRequestIsResentWhenAKeptConnectionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200), webhooktest.Close(), webhooktest.Answer(200), webhooktest.Reset(), webhooktest.Reset(), webhooktest.Answer(200))
+		recv := r.network.Receiver(hook, "shh", step.Answer(200), step.Close(), step.Answer(200), step.Reset(), step.Reset(), step.Answer(200))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for i, want := range []webhook.Stats{
 			{Counters: webhook.Counters{Delivered: 1}, Accepted: 1},
@@ -198,7 +199,7 @@ func (c *lossyConn) Write(p []byte) (int, error) {
 // Two destinations that get a delivery at the same time get one worker each.
 func TestEveryLaneGetsAWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver("http://hang.example/", "", webhooktest.Answer(200), webhooktest.Hang())
+		r.network.Receiver("http://hang.example/", "", step.Answer(200), step.Hang())
 		fine := r.network.Receiver("http://fine.example/", "")
 		r.start(webhook.Config{Destinations: []webhook.Destination{
 			{ID: "hang", Endpoints: []webhook.Endpoint{{URL: "http://hang.example/"}}},
@@ -219,7 +220,7 @@ func TestHangingEndpointDoesNotDelayTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const good, bad = "http://good.example/", "http://bad.example/"
 		r.network.Receiver(good, "")
-		r.network.Receiver(bad, "", webhooktest.Hang())
+		r.network.Receiver(bad, "", step.Hang())
 		r.start(webhook.Config{Destinations: crm(good, bad)})
 		begin := time.Now()
 		for i := range 1000 {
@@ -239,9 +240,9 @@ func TestASlowEndpointOfTwoIsNotCutOff(t *testing.T) {
 		const quick, slow = "http://quick.example/", "http://slow.example/"
 		r.network.Receiver(quick, "shh")
 		var began atomic.Int32 // requests to the slow endpoint
-		recv := r.network.Receiver(slow, "shh", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
+		recv := r.network.Receiver(slow, "shh", webhooktest.Do(func(q *webhooktest.Request) step.Step {
 			began.Add(1)
-			return webhooktest.Answer(200).After(3 * time.Second)
+			return step.Answer(200).After(3 * time.Second)
 		}))
 		r.start(webhook.Config{Destinations: crm(quick, slow)})
 		for i := range 10 {
@@ -265,7 +266,7 @@ func TestHangingDestinationsLoseTheirSlots(t *testing.T) {
 		var ds []webhook.Destination
 		for i := range 16 {
 			u := fmt.Sprintf("http://h%d.example/", i)
-			r.network.Receiver(u, "", webhooktest.Hang())
+			r.network.Receiver(u, "", step.Hang())
 			ds = append(ds, webhook.Destination{ID: fmt.Sprint("h", i), MaxConcurrent: 4, Endpoints: []webhook.Endpoint{{URL: u}}})
 		}
 		fine := r.network.Receiver("http://fine.example/", "")
@@ -291,7 +292,7 @@ func TestHangingDestinationsLoseTheirSlots(t *testing.T) {
 
 func TestADestinationThatRecoversGetsItsSlotsBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "", webhooktest.Hang())
+		recv := r.network.Receiver(hook, "", step.Hang())
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for i := range 3000 {
 			r.track(fmt.Sprint("m", i))
@@ -302,7 +303,7 @@ func TestADestinationThatRecoversGetsItsSlotsBack(t *testing.T) {
 		if n := len(recv.Requests()) - before; n > 10 {
 			t.Errorf("got %d requests in a minute to a destination that hangs, want at most 10", n)
 		}
-		recv.SetScript(webhooktest.Answer(200).After(100 * time.Millisecond))
+		recv.SetScript(step.Answer(200).After(100 * time.Millisecond))
 		begin := time.Now()
 		for r.Stats().Delivered == 0 {
 			time.Sleep(100 * time.Millisecond)
@@ -359,7 +360,7 @@ func TestNothingIsRepeatedWhileSettlingFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		q := &settleAway{Store: r.queue}
 		r.queue = q
-		recv := r.network.Receiver(hook, "", webhooktest.Answer(200).After(time.Second))
+		recv := r.network.Receiver(hook, "", step.Answer(200).After(time.Second))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for i := range 4 {
 			r.track(fmt.Sprint("m", i))
@@ -421,7 +422,7 @@ func TestBodiesCountUntilTheirOutcomeIsStored(t *testing.T) {
 func TestMaxConcurrentHoldsFromTheStart(t *testing.T) {
 	for _, lookup := range []bool{true, false} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			recv := r.network.Receiver(hook, "", webhooktest.Answer(200).After(time.Second))
+			recv := r.network.Receiver(hook, "", step.Answer(200).After(time.Second))
 			d := webhook.Destination{ID: "crm", MaxConcurrent: 2, Endpoints: []webhook.Endpoint{{URL: hook}}}
 			c := webhook.Config{Destinations: []webhook.Destination{d}}
 			if lookup {
@@ -502,8 +503,8 @@ func TestUnknownDestinationIsProbedAtMostTwiceAMinute(t *testing.T) {
 func TestRetryAfterIsCappedByTheRetryWindow(t *testing.T) {
 	const a, b = "http://a.example/", "http://b.example/"
 	inBubble(t, func(t *testing.T, r *rig) {
-		throttled := r.network.Receiver(a, "", webhooktest.Answer(429).With("Retry-After", "8640000"), webhooktest.Answer(200))
-		r.network.Receiver(b, "", webhooktest.Answer(503))
+		throttled := r.network.Receiver(a, "", step.Answer(429).With("Retry-After", "8640000"), step.Answer(200))
+		r.network.Receiver(b, "", step.Answer(503))
 		r.start(webhook.Config{Destinations: crm(a, b)})
 		r.track("m1")
 		time.Sleep(5 * time.Hour)
@@ -512,8 +513,8 @@ func TestRetryAfterIsCappedByTheRetryWindow(t *testing.T) {
 		}
 	})
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver(a, "", webhooktest.Answer(429).With("Retry-After", "8640000"))
-		r.network.Receiver(b, "", webhooktest.Answer(503))
+		r.network.Receiver(a, "", step.Answer(429).With("Retry-After", "8640000"))
+		r.network.Receiver(b, "", step.Answer(503))
 		var d atomic.Pointer[webhook.Destination]
 		d.Store(&crm(a, b)[0])
 		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return d.Load(), nil }})
@@ -531,8 +532,8 @@ func TestAttemptLogIsRateLimited(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var log lines
 		var n atomic.Int32
-		r.network.Receiver(hook, "shh", webhooktest.Do(func(*webhooktest.Request) webhooktest.Step {
-			return webhooktest.Answer([]int{200, 503, 404}[n.Add(1)%3])
+		r.network.Receiver(hook, "shh", webhooktest.Do(func(*webhooktest.Request) step.Step {
+			return step.Answer([]int{200, 503, 404}[n.Add(1)%3])
 		}))
 		r.start(webhook.Config{Destinations: crm(hook), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for i := range 2000 {
@@ -552,8 +553,8 @@ func TestAttemptLogIsRateLimited(t *testing.T) {
 // If an endpoint echoes the secrets of its request, they are redacted before the answer is stored.
 func TestEchoedSecretsAreRedacted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver(hook, "shh", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
-			return webhooktest.Answer(400).WithBody(fmt.Sprint("debug: ", q.URL, q.Header))
+		r.network.Receiver(hook, "shh", webhooktest.Do(func(q *webhooktest.Request) step.Step {
+			return step.Answer(400).WithBody(fmt.Sprint("debug: ", q.URL, q.Header))
 		}))
 		d := crm("http://user:hunter2@crm.example/hook?key=hunter2")
 		d[0].Endpoints[0].Headers = map[string]string{"X-Token": "hunter2"}
@@ -640,7 +641,7 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 		}
 	}
 	for _, recv := range recvs {
-		recv.SetScript(webhooktest.Answer(200))
+		recv.SetScript(step.Answer(200))
 	}
 	time.Sleep(5 * time.Hour)
 	synctest.Wait()
@@ -671,20 +672,20 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 }
 
 // misbehavingScript returns random steps, most of them misbehaving.
-func misbehavingScript(random *rand.Rand) (script []webhooktest.Step) {
+func misbehavingScript(random *rand.Rand) (script []step.Step) {
 	for range 1 + random.IntN(4) {
-		var step webhooktest.Step
+		var next step.Step
 		switch random.IntN(6) {
 		case 0:
-			step = webhooktest.Answer([]int{200, 204, 404, 410, 500, 503}[random.IntN(6)])
+			next = step.Answer([]int{200, 204, 404, 410, 500, 503}[random.IntN(6)])
 		case 1:
-			step = webhooktest.Answer(429).With("Retry-After", fmt.Sprint(random.IntN(20_000)))
+			next = step.Answer(429).With("Retry-After", fmt.Sprint(random.IntN(20_000)))
 		case 2:
-			step = webhooktest.Answer(200).After(time.Duration(random.Int64N(int64(6 * time.Second))))
+			next = step.Answer(200).After(time.Duration(random.Int64N(int64(6 * time.Second))))
 		default:
-			step = misbehavingSteps[random.IntN(len(misbehavingSteps))].step
+			next = misbehavingSteps[random.IntN(len(misbehavingSteps))].step
 		}
-		script = append(script, step.Times(1+random.IntN(30)))
+		script = append(script, next.Times(1+random.IntN(30)))
 	}
 	return script
 }

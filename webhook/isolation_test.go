@@ -16,6 +16,7 @@ import (
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -24,7 +25,7 @@ import (
 
 // receivers adds n receivers that follow script, and returns a destination for each. The ids are
 // name and a number.
-func (r *rig) receivers(name string, n int, script ...webhooktest.Step) ([]webhook.Destination, []*webhooktest.Receiver) {
+func (r *rig) receivers(name string, n int, script ...step.Step) ([]webhook.Destination, []*webhooktest.Receiver) {
 	var ds []webhook.Destination
 	var recvs []*webhooktest.Receiver
 	for i := range n {
@@ -73,13 +74,13 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 	took := func(seed uint64, hanging int, how string) (d time.Duration) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			webhook.SeedJitter(seed)
-			good, _ := r.receivers("fine", healthy, webhooktest.Answer(200).After(10*time.Millisecond))
+			good, _ := r.receivers("fine", healthy, step.Answer(200).After(10*time.Millisecond))
 			for i := range good {
 				good[i].MaxConcurrent = slots
 			}
-			script := webhooktest.Answer(200).After(10 * time.Millisecond)
+			script := step.Answer(200).After(10 * time.Millisecond)
 			if how == "new" {
-				script = webhooktest.Hang()
+				script = step.Hang()
 			}
 			bad, sick := r.receivers("sick", hanging, script)
 			r.start(webhook.Config{Destinations: append(slices.Clone(good), bad...)})
@@ -93,7 +94,7 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 			for _, recv := range sick {
-				recv.SetScript(webhooktest.Hang())
+				recv.SetScript(step.Hang())
 			}
 			r.fill(bad, 80)
 			synctest.Wait() // until the destinations that hang are saturated
@@ -157,7 +158,7 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 func TestRetryWindowBeginsAtTheFirstAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const waiting = 5000
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503))
+		recv := r.network.Receiver(hook, "shh", step.Answer(503))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.fill(crm(hook), waiting)
 		time.Sleep(time.Minute)
@@ -169,7 +170,7 @@ func TestRetryWindowBeginsAtTheFirstAttempt(t *testing.T) {
 			t.Errorf("got %d requests in the first hour, want at most 800", n)
 		}
 		time.Sleep(2*time.Hour + 50*time.Minute)
-		recv.SetScript(webhooktest.Answer(200))
+		recv.SetScript(step.Answer(200))
 		time.Sleep(time.Minute)
 		if s := r.Stats(); s.Delivered < waiting-100 {
 			t.Errorf("Stats() = %+v a minute after the outage, want at least %d delivered, all but retries that are not due", s, waiting-100)
@@ -189,7 +190,7 @@ func TestRetryWindowBeginsAtTheFirstAttempt(t *testing.T) {
 func TestBreakerKeepsTheRetrySchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const n = 20
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503))
+		recv := r.network.Receiver(hook, "shh", step.Answer(503))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		begin := time.Now()
 		r.fill(crm(hook), n)
@@ -232,7 +233,7 @@ func TestBreakerKeepsTheRetrySchedule(t *testing.T) {
 func TestDeliveriesExpireAfterARetryWindowOfFailures(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const n = 2000
-		recv := r.network.Receiver(hook, "shh", webhooktest.Refuse())
+		recv := r.network.Receiver(hook, "shh", step.Refuse())
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.fill(crm(hook), n)
 		time.Sleep(3 * time.Hour)
@@ -251,7 +252,7 @@ func TestDeliveriesExpireAfterARetryWindowOfFailures(t *testing.T) {
 				t.Fatalf("%s: got the reason %q, want %q", d.ID, d.Reason, webhook.ReasonExpired)
 			}
 		}
-		recv.SetScript(webhooktest.Answer(200))
+		recv.SetScript(step.Answer(200))
 		time.Sleep(11 * time.Minute) // the longest wait of a retry and of a probe
 		if c := r.counts(); c.Waiting != 0 || len(recv.Requests()) < n {
 			t.Errorf("after the recovery: the store has %+v after %d requests, want none waiting and at least one request for each", c, len(recv.Requests()))
@@ -262,7 +263,7 @@ func TestDeliveriesExpireAfterARetryWindowOfFailures(t *testing.T) {
 // A destination that refuses deliveries still answers, so it does not count as failing.
 func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver(hook, "shh", webhooktest.Answer(400))
+		r.network.Receiver(hook, "shh", step.Answer(400))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.fill(crm(hook), 500)
 		time.Sleep(time.Second) // outcomes are stored together
@@ -277,7 +278,7 @@ func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {
 func TestADeadEndpointBesideOthersDoesNotOpenTheBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const dead = "http://dead.example/"
-		r.network.Receiver(dead, "shh", webhooktest.Hang())
+		r.network.Receiver(dead, "shh", step.Hang())
 		fine := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(dead, hook)})
 		begin := time.Now()
@@ -348,7 +349,7 @@ func TestSaturatedDestinationsCauseNoExtraFetches(t *testing.T) {
 			q := &fetchCounter{Store: r.queue}
 			r.queue = q
 			good, _ := r.receivers("fine", 1)
-			bad, _ := r.receivers("sick", tt.hanging, webhooktest.Hang())
+			bad, _ := r.receivers("sick", tt.hanging, step.Hang())
 			r.start(webhook.Config{Destinations: append(bad, good...), MaxInFlight: 64})
 			r.fill(bad, 5)
 			time.Sleep(time.Second)
@@ -369,14 +370,14 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 		name  string
 		rate  float64
 		burst int
-		step  webhooktest.Step
+		step  step.Step
 	}{
-		{"ten a second", 10, 0, webhooktest.Answer(200)},
-		{"three a second", 3, 0, webhooktest.Answer(200)},
-		{"with a burst", 10, 7, webhooktest.Answer(200)},
-		{"more deliveries than a burst", 100, 20, webhooktest.Answer(200)},
-		{"one a minute", 1. / 60, 0, webhooktest.Answer(200)},
-		{"slow answers", 2, 0, webhooktest.Answer(200).After(1200 * time.Millisecond)},
+		{"ten a second", 10, 0, step.Answer(200)},
+		{"three a second", 3, 0, step.Answer(200)},
+		{"with a burst", 10, 7, step.Answer(200)},
+		{"more deliveries than a burst", 100, 20, step.Answer(200)},
+		{"one a minute", 1. / 60, 0, step.Answer(200)},
+		{"slow answers", 2, 0, step.Answer(200).After(1200 * time.Millisecond)},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			q := &fetchCounter{Store: r.queue}
@@ -416,7 +417,7 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 
 func TestPauseKeepsDeliveries(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200).After(time.Second))
+		recv := r.network.Receiver(hook, "shh", step.Answer(200).After(time.Second))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.fill(crm(hook), 100)
 		synctest.Wait()
@@ -566,7 +567,7 @@ func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 		{"disabled, then fails", true, false, 503, webhook.ReasonExpired},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503).Times(3), webhooktest.Answer(tt.after))
+			recv := r.network.Receiver(hook, "shh", step.Answer(503).Times(3), step.Answer(tt.after))
 			var current atomic.Pointer[webhook.Destination]
 			on, off := crm(hook)[0], crm(hook)[0]
 			off.Disabled = true
@@ -617,7 +618,7 @@ func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 
 func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver("http://down.example/", "", webhooktest.Refuse())
+		r.network.Receiver("http://down.example/", "", step.Refuse())
 		r.network.Receiver("http://fine.example/", "")
 		to := func(id, u string) *webhook.Destination {
 			return &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: u}}}
@@ -672,7 +673,7 @@ func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 // attempt is in flight.
 func TestUntilIsTheNextAttemptOfAFailingDestination(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "", webhooktest.Hang())
+		recv := r.network.Receiver(hook, "", step.Hang())
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.track("m1")
 		time.Sleep(time.Hour)
@@ -750,8 +751,8 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		const size, bound = 64 << 10, 512 << 10
 		q := &claimedBytes{Store: r.queue, claimed: make(map[uint64]int)}
 		r.queue = q
-		big, _ := r.receivers("big", 1, webhooktest.Answer(200).After(time.Second))
-		small, fine := r.receivers("small", 1, webhooktest.Answer(200).After(10*time.Millisecond))
+		big, _ := r.receivers("big", 1, step.Answer(200).After(time.Second))
+		small, fine := r.receivers("small", 1, step.Answer(200).After(10*time.Millisecond))
 		r.start(webhook.Config{Destinations: append(big, small...), MaxBytesInFlight: bound})
 		for i := range 50 {
 			e := event.Event{ID: fmt.Sprint("big", i), Type: "track", Body: append(append([]byte(`{"x":"`), bytes.Repeat([]byte("1"), size-8)...), `"}`...), Received: time.Now()}

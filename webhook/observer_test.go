@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // An observerLog is an Observer that records every call as a line of text.
@@ -60,7 +60,7 @@ func (j *observerLog) take() []string {
 func TestObserverIsToldOfEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var seen observerLog
-		r.network.Receiver(hook, "", webhooktest.Answer(503).After(time.Second), webhooktest.Answer(200).After(20*time.Millisecond), webhooktest.Answer(404))
+		r.network.Receiver(hook, "", step.Answer(503).After(time.Second), step.Answer(200).After(20*time.Millisecond), step.Answer(404))
 		r.start(webhook.Config{Observer: &seen, Destinations: []webhook.Destination{{
 			ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://user:hunter2@crm.example/hook?key=hunter2"}},
 		}}})
@@ -108,8 +108,8 @@ func TestObserverIsToldOfRequestsThatAreNoLongerNeeded(t *testing.T) {
 				var mu sync.Mutex
 				outcomes := map[string]string{}
 				r.network.Receiver(hook, "")
-				r.network.Receiver(slow, "", webhooktest.Answer(200).After(time.Second))
-				r.network.Receiver(hung, "", webhooktest.Hang())
+				r.network.Receiver(slow, "", step.Answer(200).After(time.Second))
+				r.network.Receiver(hung, "", step.Hang())
 				r.start(webhook.Config{
 					Destinations: []webhook.Destination{{
 						ID: "crm", MaxConcurrent: tt.limit, Endpoints: []webhook.Endpoint{{URL: hook}, {URL: slow}, {URL: hung}},

@@ -6,22 +6,22 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // The timeout, retry window and schedule of a destination replace those of the Config.
 func TestDestinationHasItsOwnTimeoutWindowAndSchedule(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		answer      webhooktest.Step
+		answer      step.Step
 		destination webhook.Destination
 		took        time.Duration // by each attempt
 		least, most int           // attempts
 	}{
-		{"short timeout and window", webhooktest.Hang(), webhook.Destination{Timeout: time.Second, Window: time.Minute}, time.Second, 4, 40},
-		{"eager schedule", webhooktest.Answer(500), webhook.Destination{Schedule: webhook.ScheduleEager}, 0, 240, 1000},
-		{"patient schedule", webhooktest.Answer(500), webhook.Destination{Schedule: webhook.SchedulePatient}, 0, 8, 40},
+		{"short timeout and window", step.Hang(), webhook.Destination{Timeout: time.Second, Window: time.Minute}, time.Second, 4, 40},
+		{"eager schedule", step.Answer(500), webhook.Destination{Schedule: webhook.ScheduleEager}, 0, 240, 1000},
+		{"patient schedule", step.Answer(500), webhook.Destination{Schedule: webhook.SchedulePatient}, 0, 8, 40},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver("http://crm.example/", "", tt.answer)
@@ -55,7 +55,7 @@ func TestDestinationHasItsOwnTimeoutWindowAndSchedule(t *testing.T) {
 // EraseUser removes the waiting deliveries and dead letters of one user, and none of other users.
 func TestEraseUserRemovesOnlyDeliveriesOfThatUser(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver("http://crm.example/", "", webhooktest.Answer(400))
+		r.network.Receiver("http://crm.example/", "", step.Answer(400))
 		r.start(webhook.Config{Destinations: []webhook.Destination{
 			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}},
 			{ID: "off", Disabled: true, Endpoints: []webhook.Endpoint{{URL: "http://off.example/"}}},

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // A destination that cannot be used gets its deliveries at once when Recheck says that it has
@@ -34,7 +34,7 @@ func TestRecheckEndsAHoldAtOnce(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				recv := r.network.Receiver(hook, "")
-				r.network.Receiver("http://down.example/", "", webhooktest.Refuse())
+				r.network.Receiver("http://down.example/", "", step.Refuse())
 				var changed, slow atomic.Bool
 				after := &crm(hook)[0]
 				r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
@@ -98,7 +98,7 @@ func TestWhatAPersonAsksForIsAttemptedAtOnce(t *testing.T) {
 				q, err := filequeue.Open(dir, filequeue.Config{HistoryAge: time.Hour})
 				must(t, err)
 				r.queue = q
-				recv := r.network.Receiver(hook, "", webhooktest.Answer(422), webhooktest.Answer(200), webhooktest.Answer(503))
+				recv := r.network.Receiver(hook, "", step.Answer(422), step.Answer(200), step.Answer(503))
 				r.start(webhook.Config{Destinations: crm(hook)})
 				for _, id := range []string{"refused", "taken", "failing"} {
 					r.track(id)

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // The destination always fails. Deliveries that were attempted keep their retry schedule, however
@@ -14,7 +14,7 @@ import (
 func TestNewDeliveriesDoNotDelayRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const first, more = 20, 2000
-		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503))
+		recv := r.network.Receiver(hook, "shh", step.Answer(503))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		begin := time.Now()
 		r.fill(crm(hook), first)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/store"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // A node is one process's view of a store that several nodes share. All nodes of a test use the
@@ -227,7 +227,7 @@ func TestStoreOutageChangesNoPause(t *testing.T) {
 // not wait for its attempts to end.
 func TestShutdownReleasesClaimsBeforeAttemptsEnd(t *testing.T) {
 	withTwoNodes(t, func(t *testing.T, nodes []*node, a, b *rig) {
-		recv := a.network.Receiver(hook, "shh", webhooktest.Answer(200).After(4*time.Second))
+		recv := a.network.Receiver(hook, "shh", step.Answer(200).After(4*time.Second))
 		b.stop()
 		a.fill(crm(hook), 20)
 		synctest.Wait()

@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // eventFrom returns a track event of this source and messageId.
@@ -140,7 +140,7 @@ func TestDeliveriesHaveSourceUserAndEventName(t *testing.T) {
 	}
 
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver("http://crm.example/", "", webhooktest.Answer(400))
+		r.network.Receiver("http://crm.example/", "", step.Answer(400))
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
 		deletion := audience.Deletion{ID: "d1", Destinations: []string{"crm"}}
 		must(t, audience.New(r.Forwarder, nil).Delete(t.Context(), deletion, audience.Users(slices.Values([]string{long, "gone"}))))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
@@ -48,7 +49,7 @@ func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 	for _, url := range []string{"http://crm.example/hook", "https://crm.example/hook"} {
 		for _, h2 := range []bool{false, true} {
 			inBubble(t, func(t *testing.T, r *rig) {
-				crm := r.network.Receiver(url, "shared", webhooktest.Answer(503), webhooktest.Hang(), webhooktest.Answer(200))
+				crm := r.network.Receiver(url, "shared", step.Answer(503), step.Hang(), step.Answer(200))
 				if strings.HasPrefix(url, "https:") {
 					crm.SetTLS(webhooktest.TLS{HTTP2: h2})
 				}

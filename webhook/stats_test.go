@@ -9,17 +9,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 func TestDestinationStatsCountEachDestination(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		url := func(id string) string { return "http://" + id + ".example/hook" }
-		r.network.Receiver(url("fine"), "", webhooktest.Answer(200).After(100*time.Millisecond))
-		r.network.Receiver(url("picky"), "", webhooktest.Answer(404))
-		r.network.Receiver(url("busy"), "", webhooktest.Answer(503).With("Retry-After", "30"), webhooktest.Answer(200))
-		r.network.Receiver(url("slow"), "", webhooktest.Answer(200).After(4*time.Second))
+		r.network.Receiver(url("fine"), "", step.Answer(200).After(100*time.Millisecond))
+		r.network.Receiver(url("picky"), "", step.Answer(404))
+		r.network.Receiver(url("busy"), "", step.Answer(503).With("Retry-After", "30"), step.Answer(200))
+		r.network.Receiver(url("slow"), "", step.Answer(200).After(4*time.Second))
 		var ds []webhook.Destination
 		for _, id := range []string{"busy", "fine", "picky", "slow", "paused", "quiet"} {
 			ds = append(ds, webhook.Destination{ID: id, MaxConcurrent: 2, Endpoints: []webhook.Endpoint{{URL: url(id)}}})

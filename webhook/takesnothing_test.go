@@ -10,8 +10,8 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // When Lookup says that a destination takes nothing, what waits for it becomes dead letters without
@@ -33,7 +33,7 @@ func TestDeliveriesOfADestinationThatTakesNothingAreGivenUp(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				recv := r.network.Receiver(hook, "")
-				r.network.Receiver("http://down.example/", "", webhooktest.Refuse())
+				r.network.Receiver("http://down.example/", "", step.Refuse())
 				type answer struct {
 					d   *webhook.Destination
 					err error

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/store"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 const (
@@ -73,7 +73,7 @@ func TestTraceIsSentWithEveryAttempt(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
-				crm := r.network.Receiver(hook, "", webhooktest.Answer(503))
+				crm := r.network.Receiver(hook, "", step.Answer(503))
 				r.start(webhook.Config{
 					Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook, Headers: tt.header}}}},
 				})

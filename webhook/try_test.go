@@ -20,6 +20,7 @@ import (
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -30,7 +31,7 @@ func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 	const standard = signature.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr")
 	for _, h2 := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			recv := r.network.Receiver("https://crm.example/", "secret", webhooktest.Answer(200).WithBody("thank you").With("X-Its", "own"))
+			recv := r.network.Receiver("https://crm.example/", "secret", step.Answer(200).WithBody("thank you").With("X-Its", "own"))
 			recv.SetTLS(webhooktest.TLS{HTTP2: h2})
 			d := webhook.Destination{
 				ID: "crm", Secret: "secret", StandardSecrets: []signature.Secret{standard},
@@ -86,9 +87,9 @@ func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 
 func TestTryReportsTheFailureOfEachEndpoint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver("https://busy.example/", "", webhooktest.Answer(503).WithBody("your key is s3cret").With("X-Echo", "s3cret").With("Retry-After", "7"))
-		r.network.Receiver("https://gone.example/", "", webhooktest.Answer(410))
-		r.network.Receiver("https://slow.example/", "", webhooktest.Answer(200).After(time.Minute))
+		r.network.Receiver("https://busy.example/", "", step.Answer(503).WithBody("your key is s3cret").With("X-Echo", "s3cret").With("Retry-After", "7"))
+		r.network.Receiver("https://gone.example/", "", step.Answer(410))
+		r.network.Receiver("https://slow.example/", "", step.Answer(200).After(time.Minute))
 		bad := r.network.Receiver("https://bad.example/", "")
 		bad.SetTLS(webhooktest.TLS{Certificate: webhooktest.SelfSigned})
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "other", Endpoints: []webhook.Endpoint{{URL: "https://other.example/"}}}}})

@@ -10,15 +10,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // Waiting deliveries can be listed, retried at once and discarded, by user, event or id. This also
 // works for a destination that is no longer in the settings. Stats counts discarded deliveries.
 func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(503))
+		recv := r.network.Receiver("http://crm.example/", "", step.Answer(503))
 		config := webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}}
 		r.start(config)
 		for i := range 6 {
@@ -47,7 +47,7 @@ func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 			t.Errorf("Waiting() by user and event (-want +got):\n%s", diff)
 		}
 
-		recv.SetScript(webhooktest.Answer(200))
+		recv.SetScript(step.Answer(200))
 		before := time.Now()
 		n, claimed, err := r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", User: "u0"}, webhook.DueNow)
 		if n != 3 || claimed != 0 || err != nil {

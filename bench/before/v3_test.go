@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/step"
 	"github.com/segmentio/analytics-go/v3"
 )
 
@@ -54,7 +55,7 @@ func (callback) Failure(m analytics.Message, err error) {
 }
 
 func Example_v3Client() {
-	srv := analyticstest.NewServer(analyticstest.Answer(http.StatusOK))
+	srv := analyticstest.NewServer(step.Answer(http.StatusOK))
 	defer srv.Close()
 	endpoint := "https://collector.example"
 	client, err := analytics.NewWithConfig("write-key", analytics.Config{

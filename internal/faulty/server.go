@@ -1,7 +1,5 @@
-// Package faulty has the parts that the test servers of packages analyticstest and webhooktest
-// share: a server that waits for its goroutines, and the answers that a good server never gives.
-//
-// A function that fails because the client is gone ends the handler by a call of Abort.
+// Package faulty has the server that the servers of packages analyticstest and webhooktest share. It
+// waits for its goroutines, and its handlers may break connections.
 package faulty
 
 import (
@@ -20,22 +18,39 @@ import (
 // the call of Start.
 type Server struct {
 	http.Server
-	running sync.WaitGroup // the server, its connections, its handlers, and the goroutines of Go
+	running sync.WaitGroup  // the server, its connections, its handlers, and the goroutines of Go
+	ctx     context.Context // ends at Close
+	cancel  context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool
 	open   map[net.Conn]bool
 }
 
+// connKey is the key of the connection in the context of a request.
+type connKey struct{}
+
+// Conn returns the connection of a request that a Server serves, or else nil. With TLS, it is the
+// connection above TLS.
+func Conn(r *http.Request) net.Conn {
+	c, _ := r.Context().Value(connKey{}).(net.Conn)
+	return c
+}
+
+// Abort ends a handler by a panic, so that the http.Server closes the connection without an answer.
+func Abort() { panic(http.ErrAbortHandler) }
+
 // Start serves the connections of l in the background, until Close. It replaces ErrorLog, because
 // the steps of a script cause errors on purpose.
 func (s *Server) Start(l net.Listener) {
 	s.open = make(map[net.Conn]bool)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.ErrorLog = log.New(io.Discard, "", 0)
 	s.ConnState = s.changed
 	next := s.ConnContext
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		s.begin(c)
+		ctx = context.WithValue(ctx, connKey{}, c)
 		if next != nil {
 			ctx = next(ctx, c)
 		}
@@ -49,6 +64,7 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.cancel()
 	_ = s.Server.Close()
 }
 
@@ -84,16 +100,24 @@ func (s *Server) changed(c net.Conn, state http.ConnState) {
 	}
 }
 
-// Go runs f in a goroutine, for which Wait waits. After Close it returns false and runs nothing.
-func (s *Server) Go(f func()) bool {
+// Go runs f in a goroutine, for which Wait waits. The context of f ends at Close. After Close, Go
+// returns false and runs nothing.
+func (s *Server) Go(f func(context.Context)) bool {
 	begun := s.begin(nil)
 	if begun {
 		go func() {
 			defer s.running.Done()
-			f()
+			f(s.ctx)
 		}()
 	}
 	return begun
+}
+
+// UntilClosed returns a context that ends with ctx, or at Close.
+func (s *Server) UntilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // Open returns the open connections. It leaves out those that a handler has hijacked.
@@ -103,9 +127,10 @@ func (s *Server) Open() []net.Conn {
 	return slices.Collect(maps.Keys(s.open))
 }
 
-// Handle calls serve, for which Wait waits, to answer a request. After Close it aborts the request.
-// It logs a panic of serve with the name of the package, because ErrorLog is discarded.
-func (s *Server) Handle(name string, serve func()) {
+// Handle calls serve, for which Wait waits, to answer a request. The context of serve's request ends
+// with that of r, or at Close. After Close, Handle aborts the request. It logs a panic of serve with
+// the name of the package, because ErrorLog is discarded.
+func (s *Server) Handle(name string, w http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
 	if !s.begin(nil) {
 		Abort()
 	}
@@ -119,5 +144,7 @@ func (s *Server) Handle(name string, serve func()) {
 			Abort()
 		}
 	}()
-	serve()
+	ctx, cancel := s.UntilClosed(r.Context())
+	defer cancel()
+	serve(w, r.WithContext(ctx))
 }

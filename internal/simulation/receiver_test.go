@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -44,7 +45,7 @@ func (e *endpoint) set(b behavior) {
 }
 
 // answer chooses the answer to a request. It records a receipt if the answer has a 2xx status.
-func (e *endpoint) answer(r *webhooktest.Request) webhooktest.Step {
+func (e *endpoint) answer(r *webhooktest.Request) step.Step {
 	id, _ := r.JSON["messageId"].(string)
 	e.w.turns.wait("answer %s %s", e.url, id)
 	e.mu.Lock()
@@ -59,32 +60,32 @@ func (e *endpoint) answer(r *webhooktest.Request) webhooktest.Step {
 	switch b {
 	case down:
 		if e.rnd.IntN(2) == 0 {
-			return webhooktest.Close()
+			return step.Close()
 		}
-		return webhooktest.Answer(503)
+		return step.Answer(503)
 	case refusing:
-		return webhooktest.Answer(404)
+		return step.Answer(404)
 	case flaky:
 		switch e.rnd.IntN(6) {
 		case 0:
-			return webhooktest.Answer(500)
+			return step.Answer(500)
 		case 1:
-			return webhooktest.Answer(429).With("Retry-After", fmt.Sprint(e.rnd.IntN(300)))
+			return step.Answer(429).With("Retry-After", fmt.Sprint(e.rnd.IntN(300)))
 		case 2:
-			return webhooktest.Close()
+			return step.Close()
 		case 3:
-			return webhooktest.Garbage()
+			return step.Garbage()
 		case 4:
-			return webhooktest.Hang()
+			return step.Hang()
 		}
 		e.w.ledger.receive(e.url, id) // but the answer comes after the timeout
 		e.w.ledger.unconfirm(e.url, id)
-		return webhooktest.Answer(200).After(6 * time.Second)
+		return step.Answer(200).After(6 * time.Second)
 	}
 	e.w.ledger.receive(e.url, id)
-	step := webhooktest.Answer(200 + e.rnd.IntN(5))
+	answer := step.Answer(200 + e.rnd.IntN(5))
 	if b == slow {
-		step = step.After(time.Duration(e.rnd.Int64N(int64(4 * time.Second))))
+		answer = answer.After(time.Duration(e.rnd.Int64N(int64(4 * time.Second))))
 	}
-	return step
+	return answer
 }

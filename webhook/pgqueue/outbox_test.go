@@ -15,6 +15,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -29,7 +30,7 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 	network := webhooktest.NewNetwork()
 	defer network.Close()
 	network.Receiver("https://good.example/", "")
-	network.Receiver("https://gone.example/", "", webhooktest.Answer(http.StatusNotFound))
+	network.Receiver("https://gone.example/", "", step.Answer(http.StatusNotFound))
 	type node struct {
 		*webhook.Forwarder
 		store *Store

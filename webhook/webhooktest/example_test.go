@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -22,8 +23,8 @@ func Example() {
 	network := webhooktest.NewNetwork()
 	defer network.Close()
 	crm := network.Receiver("https://crm.example/hook", "secret",
-		webhooktest.Answer(503).Times(2),
-		webhooktest.Answer(200))
+		step.Answer(503).Times(2),
+		step.Answer(200))
 
 	transport := &http.Transport{
 		DialContext:     network.DialContext,
@@ -82,14 +83,14 @@ func ExampleReceiver_Wait() {
 // A receiver that fails at random, in a way that depends on the request.
 func ExampleDo() {
 	random := rand.New(rand.NewPCG(1, 2)) // requests come one at a time here
-	flaky := webhooktest.Do(func(r *webhooktest.Request) webhooktest.Step {
+	flaky := webhooktest.Do(func(r *webhooktest.Request) step.Step {
 		switch {
 		case r.JSON["type"] == "alias":
-			return webhooktest.Answer(400)
+			return step.Answer(400)
 		case random.IntN(10) == 0:
-			return webhooktest.Answer(200).HangUp()
+			return step.Answer(200).HangUp()
 		default:
-			return webhooktest.Answer(200).WithBody("thanks")
+			return step.Answer(200).WithBody("thanks")
 		}
 	})
 
@@ -117,7 +118,7 @@ func TestHoursPassInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := webhooktest.NewNetwork()
 		defer network.Close()
-		crm := network.Receiver("https://crm.example/hook", "secret", webhooktest.Hang())
+		crm := network.Receiver("https://crm.example/hook", "secret", step.Hang())
 		client := &http.Client{
 			Timeout: 5 * time.Second,
 			Transport: &http.Transport{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -20,7 +21,7 @@ func TestFourHoursOfRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := webhooktest.NewNetwork()
 		defer network.Close()
-		crm := network.Receiver("https://crm.example/hook", "secret", webhooktest.Answer(503))
+		crm := network.Receiver("https://crm.example/hook", "secret", step.Answer(503))
 		queue := testkit.Must(memqueue.Open(memqueue.Config{}))
 		defer queue.Close()
 		forwarder, err := webhook.New(webhook.Config{
@@ -49,7 +50,7 @@ func TestFourHoursOfRetries(t *testing.T) {
 			t.Errorf("got %d dead letters, want 1", n)
 		}
 
-		crm.SetScript(webhooktest.Answer(200))
+		crm.SetScript(step.Answer(200))
 		for n, err := range forwarder.ReplayAll(t.Context(), webhook.EndedFilter{Destination: "crm"}) {
 			if n != 1 || err != nil {
 				t.Errorf("ReplayAll yields %d, %v; want 1, nil", n, err)

@@ -4,8 +4,11 @@
 //	network := webhooktest.NewNetwork()
 //	defer network.Close()
 //	crm := network.Receiver("https://crm.example/hook", "secret",
-//		webhooktest.Answer(503).Times(2),
-//		webhooktest.Answer(200))
+//		step.Answer(503).Times(2),
+//		step.Answer(200))
+//
+// Package step has the steps of which a script is made. [Do] chooses one for each request. A step
+// that ends a request in the middle of its body leaves it out of [Receiver.Requests].
 //
 // A receiver is a real [net/http.Server] on a network in memory. A client that
 // dials with [Network.DialContext] reaches the receivers by the names in their
@@ -38,6 +41,7 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/internal/weburl"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 )
 
 // A Network connects clients with receivers. It may be used concurrently.
@@ -97,9 +101,9 @@ func (n *Network) DialContext(ctx context.Context, _, addr string) (net.Conn, er
 	case r != nil:
 		return r.dial(ctx)
 	case known:
-		return nil, memnet.DialError(memnet.ErrRefused)
+		return nil, step.Refuse().Dial(ctx, host)
 	default:
-		return nil, memnet.DialError(errNoSuchHost(host))
+		return nil, step.NoSuchHost().Dial(ctx, host)
 	}
 }
 
@@ -135,7 +139,7 @@ func (n *Network) Close() error {
 //
 // Receiver panics if rawURL is not an http or https URL, if another receiver has its host and port,
 // or if the network is closed.
-func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...Step) *Receiver {
+func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...step.Step) *Receiver {
 	u, err := weburl.Parse(rawURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		panic(fmt.Sprintf("webhooktest: %q is not an http or https URL", rawURL))
@@ -182,8 +186,4 @@ func serverAddr(host string, port, number int) net.Addr {
 		ip = net.IPv4(203, 0, 113, byte(number%254+1))
 	}
 	return &net.TCPAddr{IP: ip, Port: port}
-}
-
-func errNoSuchHost(host string) error {
-	return &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }

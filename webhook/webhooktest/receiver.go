@@ -15,6 +15,7 @@ import (
 	"github.com/hookferry/analytics/internal/faulty"
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 )
 
 // A Receiver records the requests that it gets, and answers them by its script.
@@ -29,19 +30,18 @@ type Receiver struct {
 	secret   signature.Secret
 	listener net.Listener
 	server   faulty.Server
+	script   step.Script
 
 	mu          sync.Mutex
-	script      []Step // never empty
-	taken       int    // how often script[0] was taken
 	requests    []*Request
 	grown       chan struct{} // closed when requests grows
 	accepted    int
-	idle        []net.Conn // connections of Stall and ResetEarly, which the server does not see
+	idle        []net.Conn // connections that took a connection step; the server does not see them
 	tls         TLS
 	certificate *tls.Certificate
 }
 
-func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret, script []Step) *Receiver {
+func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret, script []step.Step) *Receiver {
 	r := &Receiver{
 		URL:     u.String(),
 		network: n,
@@ -68,9 +68,8 @@ func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret,
 		l = tls.NewListener(l, &tls.Config{GetConfigForClient: r.tlsConfig})
 	}
 	r.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.server.Handle("webhooktest", func() { r.serve(w, req) })
+		r.server.Handle("webhooktest", w, req, r.serve)
 	})
-	r.server.BaseContext = func(net.Listener) context.Context { return n.ctx }
 	r.server.ConnContext = r.accept
 	r.server.Start(l)
 	return r
@@ -78,15 +77,7 @@ func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret,
 
 // SetScript replaces the rest of the script. Without steps, the receiver answers
 // every request with 200.
-func (r *Receiver) SetScript(script ...Step) {
-	if len(script) == 0 {
-		script = []Step{{}}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.script = slices.Clone(script)
-	r.taken = 0
-}
+func (r *Receiver) SetScript(script ...step.Step) { r.script.Set(script...) }
 
 // SetTLS changes how the receiver of an https URL uses TLS, for all connections
 // that are made from now on.
@@ -147,7 +138,7 @@ func (r *Receiver) Wait(ctx context.Context, n int) ([]*Request, error) {
 }
 
 // Conns returns how many connections were accepted, and how many of them are open. The connections
-// of Stall and ResetEarly, which the server does not see, never count as open.
+// that take a connection step never count as open.
 func (r *Receiver) Conns() (accepted, open int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,27 +162,16 @@ func (r *Receiver) dial(ctx context.Context) (net.Conn, error) {
 	// On loopback, dial takes only the steps that refuse a connection. The listener takes those
 	// about accepted connections: it could not tell which connection belongs to a step that dial
 	// took.
-	step, faulty := r.take(func(f fault) bool { return f != faultNone && (f.refuses() || !r.network.loopback) })
-	if faulty && step.fault.refuses() {
-		if err := step.pause(ctx); err != nil {
-			return nil, memnet.DialError(err)
-		}
-		switch step.fault {
-		case faultNoSuchHost:
-			return nil, memnet.DialError(errNoSuchHost(r.host))
-		case faultUnreachable:
-			<-ctx.Done()
-			return nil, memnet.DialError(ctx.Err())
-		default:
-			return nil, memnet.DialError(memnet.ErrRefused)
-		}
+	next, taken := r.script.NextIf(func(s step.Step) bool { return s.Refuses() || s.Connects() && !r.network.loopback })
+	if taken && next.Refuses() {
+		return nil, next.Dial(ctx, r.host)
 	}
 	if r.network.loopback {
 		return new(net.Dialer).DialContext(ctx, "tcp", r.listener.Addr().String())
 	}
-	if faulty {
+	if taken {
 		client, server := memnet.Pipe(r.network.clientAddr(), r.listener.Addr())
-		if !r.afflict(step, server) {
+		if !r.afflict(next, server) {
 			return nil, memnet.DialError(memnet.ErrRefused)
 		}
 		return client, nil
@@ -204,7 +184,7 @@ func (r *Receiver) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // A loopbackListener returns only the connections that the receiver's script accepts. On any other
-// connection it does the connection step; see Refuse.
+// connection it does the connection step; see step.Refuse.
 type loopbackListener struct {
 	net.Listener
 	receiver *Receiver
@@ -216,92 +196,75 @@ func (l *loopbackListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		step, faulty := l.receiver.take(func(f fault) bool { return f != faultNone })
-		if !faulty {
+		next, taken := l.receiver.script.NextIf(step.Step.Connects)
+		if !taken {
 			return c, nil
 		}
-		l.receiver.afflict(step, c)
+		l.receiver.afflict(next, c)
 	}
 }
 
-// take takes the next step of the script, if want accepts the fault of the step.
-func (r *Receiver) take(want func(fault) bool) (Step, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !want(r.script[0].fault) {
-		return Step{}, false
-	}
-	return r.next(), true
-}
-
-// next takes the next step of the script. The caller holds r.mu.
-func (r *Receiver) next() Step {
-	step := r.script[0]
-	r.taken++
-	if r.taken >= step.times && len(r.script) > 1 {
-		r.script = r.script[1:]
-		r.taken = 0
-	}
-	return step
-}
-
-// afflict accepts a connection that the server must not see, and resets it unless step is Stall.
-// afflict returns false once the receiver is closed.
-func (r *Receiver) afflict(step Step, c net.Conn) bool {
+// afflict does a connection step on an accepted connection that the server must not see. It returns
+// false once the receiver is closed.
+func (r *Receiver) afflict(s step.Step, c net.Conn) bool {
 	r.mu.Lock()
 	r.accepted++
 	r.idle = append(r.idle, c)
 	r.mu.Unlock()
-	ctx := r.network.ctx
-	open := r.server.Go(func() {
-		if step.fault != faultStalled && step.pause(ctx) == nil {
-			memnet.Reset(c)
-			return
-		}
-		<-ctx.Done()
-		_ = c.Close()
-	})
+	open := r.server.Go(func(ctx context.Context) { s.Accept(ctx, c) })
 	if !open {
 		_ = c.Close()
 	}
 	return open
 }
 
-// connKey is the context key of the *serverConn of a request.
-type connKey struct{}
-
-type serverConn struct {
-	net.Conn
-	number int
-}
+// Keys of a context: numberKey of the number of a connection, and requestKey of the *Request.
+type (
+	numberKey  struct{}
+	requestKey struct{}
+)
 
 // accept is the ConnContext of the server.
-func (r *Receiver) accept(ctx context.Context, c net.Conn) context.Context {
+func (r *Receiver) accept(ctx context.Context, _ net.Conn) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.accepted++
-	return context.WithValue(ctx, connKey{}, &serverConn{c, r.accepted})
+	return context.WithValue(ctx, numberKey{}, r.accepted)
 }
 
 // serve is the handler of the server.
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
+	next, early := r.script.NextIf(step.Step.Early)
+	if early {
+		_, _ = io.CopyN(io.Discard, req.Body, max(1, req.ContentLength/2))
+		next.ServeHTTP(w, req)
+		return
+	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		faulty.Abort()
 	}
-	conn := req.Context().Value(connKey{}).(*serverConn)
 	request := newRequest(req, body, r.secret)
-	request.Conn = conn.number
+	request.Conn = req.Context().Value(numberKey{}).(int)
 
 	r.mu.Lock()
 	r.requests = append(r.requests, request)
 	request.Number = len(r.requests)
 	close(r.grown)
 	r.grown = make(chan struct{})
-	step := r.next()
+	next = r.script.Next()
 	r.mu.Unlock()
 
+	req = req.WithContext(context.WithValue(req.Context(), requestKey{}, request))
 	req.Body = io.NopCloser(bytes.NewReader(body))
-	x := &exchange{w: w, req: req, request: request, conn: conn}
-	x.do(step)
+	next.ServeHTTP(w, req)
+}
+
+// Do calls choose with each request that takes the step, and does the Step that choose returns,
+// ignoring its Times. choose may be called concurrently. If choose returns a connection step, the
+// connection is already open, so the step acts on the request instead; see [step.Refuse].
+func Do(choose func(*Request) step.Step) step.Step {
+	return step.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		choose(r.Context().Value(requestKey{}).(*Request)).ServeHTTP(w, r)
+	}))
 }

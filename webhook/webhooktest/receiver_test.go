@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -123,48 +124,48 @@ func onLoopback(t *testing.T, f func(t *testing.T, n *webhooktest.Network, r *we
 // takes its place for HTTP/2, if the client gets another answer there.
 var steps = []struct {
 	name   string
-	step   webhooktest.Step
+	step   step.Step
 	check  func(answer) bool
 	check2 func(answer) bool
 }{
 	{name: "zero", check: func(a answer) bool { return a.status == 200 && a.body == "" && a.err == nil }},
 	{
 		name: "Answer",
-		step: webhooktest.Answer(418).With("Retry-After", "7").With("X-A", "1").With("X-A", "2").WithBody("short"),
+		step: step.Answer(418).With("Retry-After", "7").With("X-A", "1").With("X-A", "2").WithBody("short"),
 		check: func(a answer) bool {
 			return a.status == 418 && a.body == "short" && a.header.Get("Retry-After") == "7" && len(a.header["X-A"]) == 2 && a.err == nil
 		},
 	},
 	{
 		name:  "Answer without content",
-		step:  webhooktest.Answer(204),
+		step:  step.Answer(204),
 		check: func(a answer) bool { return a.status == 204 && a.err == nil },
 	},
 	{
 		name: "Redirect",
-		step: webhooktest.Redirect(307, "http://10.0.0.1/"),
+		step: step.Redirect(307, "http://10.0.0.1/"),
 		check: func(a answer) bool {
 			return a.status == 307 && a.header.Get("Location") == "http://10.0.0.1/" && a.err == nil
 		},
 	},
 	{
 		name:  "Stream",
-		step:  webhooktest.Stream(256 << 20),
+		step:  step.Stream(256 << 20),
 		check: func(a answer) bool { return a.status == 200 && len(a.body) == 64<<10 && a.err == nil },
 	},
 	{
 		name:  "Close",
-		step:  webhooktest.Close(),
+		step:  step.Close(),
 		check: func(a answer) bool { return errors.Is(a.err, io.EOF) || errors.Is(a.err, io.ErrUnexpectedEOF) },
 	},
 	{
 		name:  "Reset",
-		step:  webhooktest.Reset(),
+		step:  step.Reset(),
 		check: func(a answer) bool { return errors.Is(a.err, syscall.ECONNRESET) },
 	},
 	{
 		name:  "Garbage",
-		step:  webhooktest.Garbage(),
+		step:  step.Garbage(),
 		check: func(a answer) bool { return a.err != nil && strings.Contains(a.err.Error(), "malformed HTTP") },
 		// The frame reader takes the text for a frame that is too large, or
 		// that ends early.
@@ -172,24 +173,24 @@ var steps = []struct {
 	},
 	{
 		name:   "Raw",
-		step:   webhooktest.Raw("HTTP/1.1 299 By Hand\r\nConnection: close\r\n\r\nhello"),
+		step:   step.Raw("HTTP/1.1 299 By Hand\r\nConnection: close\r\n\r\nhello"),
 		check:  func(a answer) bool { return a.status == 299 && a.body == "hello" && a.err == nil },
 		check2: func(a answer) bool { return a.err != nil && a.status == 0 },
 	},
 	{
 		name:   "EndlessHeader",
-		step:   webhooktest.EndlessHeader(),
+		step:   step.EndlessHeader(),
 		check:  func(a answer) bool { return a.err != nil && strings.Contains(a.err.Error(), "header") },
 		check2: func(a answer) bool { return a.err != nil && a.status == 0 },
 	},
 	{
 		name:  "EndlessInformational",
-		step:  webhooktest.EndlessInformational(),
+		step:  step.EndlessInformational(),
 		check: func(a answer) bool { return a.err != nil && a.status == 0 },
 	},
 	{
 		name: "Misstate too much",
-		step: webhooktest.Answer(200).WithBody("short").Misstate(100),
+		step: step.Answer(200).WithBody("short").Misstate(100),
 		check: func(a answer) bool {
 			return a.status == 200 && a.body == "short" && errors.Is(a.err, io.ErrUnexpectedEOF)
 		},
@@ -197,7 +198,7 @@ var steps = []struct {
 	},
 	{
 		name: "Misstate too little",
-		step: webhooktest.Answer(200).With("X-A", "b").WithBody("longer").Misstate(4),
+		step: step.Answer(200).With("X-A", "b").WithBody("longer").Misstate(4),
 		check: func(a answer) bool {
 			return a.status == 200 && a.body == "long" && a.header.Get("X-A") == "b" && a.err == nil
 		},
@@ -205,14 +206,14 @@ var steps = []struct {
 	},
 	{
 		name: "HangUp",
-		step: webhooktest.Answer(201).WithBody("bye").HangUp(),
+		step: step.Answer(201).WithBody("bye").HangUp(),
 		check: func(a answer) bool {
 			return a.status == 201 && a.body == "bye" && a.err == nil && a.header.Get("Connection") == ""
 		},
 	},
 	{
 		name: "Serve",
-		step: webhooktest.Serve(&signature.Handler{
+		step: step.Serve(&signature.Handler{
 			Secrets: []signature.Secret{secret},
 			Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(202)
@@ -223,8 +224,8 @@ var steps = []struct {
 	},
 	{
 		name: "Do",
-		step: webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
-			return webhooktest.Answer(200 + q.Number).WithBody(q.JSON["type"].(string))
+		step: webhooktest.Do(func(q *webhooktest.Request) step.Step {
+			return step.Answer(200 + q.Number).WithBody(q.JSON["type"].(string))
 		}),
 		check: func(a answer) bool { return a.status == 201 && a.body == "track" && a.err == nil },
 	},
@@ -278,27 +279,27 @@ func TestStepsTakeTheirTime(t *testing.T) {
 	gaveUp := func(a answer) bool { return a.err != nil && errors.Is(a.err, context.DeadlineExceeded) }
 	tests := []struct {
 		name  string
-		step  webhooktest.Step
+		step  step.Step
 		took  time.Duration
 		check func(answer) bool
 	}{
-		{"After", webhooktest.Answer(200).After(4900 * time.Millisecond), 4900 * time.Millisecond, func(a answer) bool { return a.status == 200 }},
-		{"After too long", webhooktest.Answer(200).After(5100 * time.Millisecond), 5 * time.Second, gaveUp},
-		{"Hang", webhooktest.Hang(), 5 * time.Second, gaveUp},
-		{"Reset after a while", webhooktest.Reset().After(time.Second), time.Second, func(a answer) bool { return errors.Is(a.err, syscall.ECONNRESET) }},
-		{"Drip", webhooktest.Answer(200).WithBody("drop").Drip(time.Second), 4 * time.Second, func(a answer) bool { return a.status == 200 && a.body == "drop" && a.err == nil }},
-		{"Drip without end", webhooktest.Answer(200).Drip(2 * time.Second), 5 * time.Second, func(a answer) bool { return a.status == 200 && a.body == "  " && gaveUp(a) }},
-		{"Do", webhooktest.Do(func(*webhooktest.Request) webhooktest.Step { return webhooktest.Answer(200).After(time.Second) }), time.Second, func(a answer) bool { return a.status == 200 }},
-		{"Refuse", webhooktest.Refuse(), 0, func(a answer) bool { return errors.Is(a.err, syscall.ECONNREFUSED) }},
-		{"Refuse after a while", webhooktest.Refuse().After(time.Second), time.Second, func(a answer) bool { return errors.Is(a.err, syscall.ECONNREFUSED) }},
-		{"NoSuchHost", webhooktest.NoSuchHost(), 0, func(a answer) bool {
+		{"After", step.Answer(200).After(4900 * time.Millisecond), 4900 * time.Millisecond, func(a answer) bool { return a.status == 200 }},
+		{"After too long", step.Answer(200).After(5100 * time.Millisecond), 5 * time.Second, gaveUp},
+		{"Hang", step.Hang(), 5 * time.Second, gaveUp},
+		{"Reset after a while", step.Reset().After(time.Second), time.Second, func(a answer) bool { return errors.Is(a.err, syscall.ECONNRESET) }},
+		{"Drip", step.Answer(200).WithBody("drop").Drip(time.Second), 4 * time.Second, func(a answer) bool { return a.status == 200 && a.body == "drop" && a.err == nil }},
+		{"Drip without end", step.Answer(200).Drip(2 * time.Second), 5 * time.Second, func(a answer) bool { return a.status == 200 && a.body == "  " && gaveUp(a) }},
+		{"Do", webhooktest.Do(func(*webhooktest.Request) step.Step { return step.Answer(200).After(time.Second) }), time.Second, func(a answer) bool { return a.status == 200 }},
+		{"Refuse", step.Refuse(), 0, func(a answer) bool { return errors.Is(a.err, syscall.ECONNREFUSED) }},
+		{"Refuse after a while", step.Refuse().After(time.Second), time.Second, func(a answer) bool { return errors.Is(a.err, syscall.ECONNREFUSED) }},
+		{"NoSuchHost", step.NoSuchHost(), 0, func(a answer) bool {
 			var dns *net.DNSError
 			return errors.As(a.err, &dns) && dns.IsNotFound && dns.Name == "crm.example"
 		}},
-		{"Unreachable", webhooktest.Unreachable(), 5 * time.Second, gaveUp},
-		{"ResetEarly", webhooktest.ResetEarly(), 0, func(a answer) bool { return errors.Is(a.err, syscall.ECONNRESET) }},
-		{"ResetEarly after a while", webhooktest.ResetEarly().After(time.Second), time.Second, func(a answer) bool { return errors.Is(a.err, syscall.ECONNRESET) }},
-		{"Stall", webhooktest.Stall(), 5 * time.Second, gaveUp},
+		{"Unreachable", step.Unreachable(), 5 * time.Second, gaveUp},
+		{"ResetEarly", step.ResetEarly(), 0, func(a answer) bool { return errors.Is(a.err, syscall.ECONNRESET) }},
+		{"ResetEarly after a while", step.ResetEarly().After(time.Second), time.Second, func(a answer) bool { return errors.Is(a.err, syscall.ECONNRESET) }},
+		{"Stall", step.Stall(), 5 * time.Second, gaveUp},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -320,15 +321,15 @@ func TestStepsTakeTheirTime(t *testing.T) {
 func TestConnectionStepsOnLoopback(t *testing.T) {
 	tests := []struct {
 		name      string
-		step      webhooktest.Step
+		step      step.Step
 		byName    error // nil: the deadline
 		byAddress error
 	}{
-		{"Refuse", webhooktest.Refuse(), syscall.ECONNREFUSED, syscall.ECONNRESET},
-		{"NoSuchHost", webhooktest.NoSuchHost(), &net.DNSError{}, syscall.ECONNRESET},
-		{"Unreachable", webhooktest.Unreachable(), context.DeadlineExceeded, syscall.ECONNRESET},
-		{"ResetEarly", webhooktest.ResetEarly(), syscall.ECONNRESET, syscall.ECONNRESET},
-		{"Stall", webhooktest.Stall(), context.DeadlineExceeded, context.DeadlineExceeded},
+		{"Refuse", step.Refuse(), syscall.ECONNREFUSED, syscall.ECONNRESET},
+		{"NoSuchHost", step.NoSuchHost(), &net.DNSError{}, syscall.ECONNRESET},
+		{"Unreachable", step.Unreachable(), context.DeadlineExceeded, context.DeadlineExceeded},
+		{"ResetEarly", step.ResetEarly(), syscall.ECONNRESET, syscall.ECONNRESET},
+		{"Stall", step.Stall(), context.DeadlineExceeded, context.DeadlineExceeded},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -364,7 +365,7 @@ func TestConnectionStepsOnLoopback(t *testing.T) {
 
 func TestConnectionStepOnOpenConnection(t *testing.T) {
 	inBubbles(t, func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver) {
-		r.SetScript(webhooktest.Answer(200), webhooktest.Refuse().Times(2), webhooktest.Answer(200))
+		r.SetScript(step.Answer(200), step.Refuse().Times(2), step.Answer(200))
 		c := newClient(n)
 		defer c.close()
 		var got []string
@@ -393,7 +394,7 @@ func TestConnectionStepOnOpenConnection(t *testing.T) {
 
 func TestHangUpBreaksKeepAlive(t *testing.T) {
 	inBubbles(t, func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver) {
-		r.SetScript(webhooktest.Answer(200).Times(2), webhooktest.Answer(200).HangUp(), webhooktest.Answer(200))
+		r.SetScript(step.Answer(200).Times(2), step.Answer(200).HangUp(), step.Answer(200))
 		c := newClient(n)
 		defer c.close()
 		var reused []bool
@@ -419,22 +420,22 @@ func TestHangUpBreaksKeepAlive(t *testing.T) {
 }
 
 func TestScriptStepsComeInOrder(t *testing.T) {
-	answers := func(codes ...int) (script []webhooktest.Step) {
+	answers := func(codes ...int) (script []step.Step) {
 		for _, c := range codes {
-			script = append(script, webhooktest.Answer(c))
+			script = append(script, step.Answer(c))
 		}
 		return script
 	}
 	tests := []struct {
 		name   string
-		script []webhooktest.Step
+		script []step.Step
 		want   []int
 	}{
 		{"none", nil, []int{200, 200}},
 		{"last repeats", answers(500, 503, 204), []int{500, 503, 204, 204, 204}},
-		{"times", []webhooktest.Step{webhooktest.Answer(503).Times(3), webhooktest.Answer(200)}, []int{503, 503, 503, 200, 200}},
-		{"times of the last", []webhooktest.Step{webhooktest.Answer(503), webhooktest.Answer(200).Times(2)}, []int{503, 200, 200, 200}},
-		{"times below one", []webhooktest.Step{webhooktest.Answer(503).Times(-1), webhooktest.Answer(200)}, []int{503, 200}},
+		{"times", []step.Step{step.Answer(503).Times(3), step.Answer(200)}, []int{503, 503, 503, 200, 200}},
+		{"times of the last", []step.Step{step.Answer(503), step.Answer(200).Times(2)}, []int{503, 200, 200, 200}},
+		{"times below one", []step.Step{step.Answer(503).Times(-1), step.Answer(200)}, []int{503, 200}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -461,7 +462,7 @@ func TestPickRepeatsItselfWithTheSameSeed(t *testing.T) {
 		n := webhooktest.NewNetwork()
 		defer n.Close()
 		r := n.Receiver("http://crm.example/", "",
-			webhooktest.Pick(seed, webhooktest.Answer(200), webhooktest.Answer(500), webhooktest.Close()))
+			step.Pick(seed, step.Answer(200), step.Answer(500), step.Close()))
 		c := newClient(n)
 		defer c.close()
 		for range 60 {
@@ -488,7 +489,7 @@ func TestPickRepeatsItselfWithTheSameSeed(t *testing.T) {
 func TestUntilHoldsRequests(t *testing.T) {
 	inBubbles(t, func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver) {
 		release := make(chan struct{})
-		r.SetScript(webhooktest.Answer(200).Until(release).After(time.Second))
+		r.SetScript(step.Answer(200).Until(release).After(time.Second))
 		c := newClient(n)
 		defer c.close()
 		start := time.Now()
@@ -713,9 +714,9 @@ func TestReceiverPanicsOnMisuse(t *testing.T) {
 			n.Receiver("http://crm.example:80/b", "")
 		}},
 		{"closed network", func(*webhooktest.Network) { closed.Receiver("http://crm.example/", "") }},
-		{"empty pick", func(*webhooktest.Network) { webhooktest.Pick(1) }},
-		{"status of an interim answer", func(*webhooktest.Network) { webhooktest.Answer(103) }},
-		{"status above 599", func(*webhooktest.Network) { webhooktest.Answer(600) }},
+		{"empty pick", func(*webhooktest.Network) { step.Pick(1) }},
+		{"status of an interim answer", func(*webhooktest.Network) { step.Answer(103) }},
+		{"status above 599", func(*webhooktest.Network) { step.Answer(600) }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -763,7 +764,7 @@ func TestWaitReturnsOnceRequestsArrived(t *testing.T) {
 
 func TestDisconnectResetsConnections(t *testing.T) {
 	inBubbles(t, func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver) {
-		r.SetScript(webhooktest.Hang())
+		r.SetScript(step.Hang())
 		c := newClient(n)
 		defer c.close()
 		var wg sync.WaitGroup
@@ -777,7 +778,7 @@ func TestDisconnectResetsConnections(t *testing.T) {
 		if _, err := r.Wait(t.Context(), 3); err != nil {
 			t.Fatal(err)
 		}
-		r.SetScript(webhooktest.Stall(), webhooktest.Answer(200))
+		r.SetScript(step.Stall(), step.Answer(200))
 		addr := "crm.example:80"
 		if strings.HasPrefix(r.URL, "https:") {
 			addr = "crm.example:443"
@@ -808,17 +809,17 @@ func TestCloseEndsEverything(t *testing.T) {
 	for name, open := range map[string]func() *webhooktest.Network{"memory": webhooktest.NewNetwork, "loopback": webhooktest.NewLoopback} {
 		t.Run(name, func(t *testing.T) {
 			n := open()
-			hour := webhooktest.Answer(200).After(time.Hour)
+			hour := step.Answer(200).After(time.Hour)
 			receivers := []*webhooktest.Receiver{
-				n.Receiver("http://a.example/", "", webhooktest.Hang()),
+				n.Receiver("http://a.example/", "", step.Hang()),
 				n.Receiver("https://b.example/", "", hour),
-				n.Receiver("http://c.example/", "", webhooktest.Answer(200).Drip(time.Hour)),
-				n.Receiver("http://d.example/", "", webhooktest.Answer(200).Until(t.Context().Done())),
+				n.Receiver("http://c.example/", "", step.Answer(200).Drip(time.Hour)),
+				n.Receiver("http://d.example/", "", step.Answer(200).Until(t.Context().Done())),
 				n.Receiver("https://e.example/", "", hour),
 			}
 			receivers[4].SetTLS(webhooktest.TLS{HTTP2: true})
-			n.Receiver("http://f.example/", "", webhooktest.Stall())
-			n.Receiver("http://g.example/", "", webhooktest.ResetEarly().After(time.Hour))
+			n.Receiver("http://f.example/", "", step.Stall())
+			n.Receiver("http://g.example/", "", step.ResetEarly().After(time.Hour))
 			c := newClient(n)
 			defer c.close()
 			var wg sync.WaitGroup
@@ -842,7 +843,7 @@ func TestCloseEndsEverything(t *testing.T) {
 
 func TestPanicInStepEndsTheConnection(t *testing.T) {
 	inBubbles(t, func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver) {
-		r.SetScript(webhooktest.Do(func(*webhooktest.Request) webhooktest.Step { panic("mistake") }), webhooktest.Answer(200))
+		r.SetScript(webhooktest.Do(func(*webhooktest.Request) step.Step { panic("mistake") }), step.Answer(200))
 		c := newClient(n)
 		defer c.close()
 		var logged bytes.Buffer

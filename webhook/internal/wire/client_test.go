@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -686,7 +687,7 @@ func TestHTTP2IsDetected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
 		const hook = "https://crm.example/"
-		recv := network.Receiver(hook, "", webhooktest.Answer(429).With("Retry-After", "7").WithBody("no"))
+		recv := network.Receiver(hook, "", step.Answer(429).With("Retry-After", "7").WithBody("no"))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
 		to := target(t, hook)
 		var b Buffer
@@ -713,7 +714,7 @@ func TestHTTP2IsDetected(t *testing.T) {
 		recv.Disconnect()
 		synctest.Wait()
 		var wg sync.WaitGroup
-		recv.SetScript(webhooktest.Answer(200).After(time.Second))
+		recv.SetScript(step.Answer(200).After(time.Second))
 		to2 := target(t, hook)
 		for range 20 {
 			wg.Go(func() {
@@ -728,7 +729,7 @@ func TestHTTP2IsDetected(t *testing.T) {
 		}
 
 		// The receiver sends GOAWAY after each answer.
-		recv.SetScript(webhooktest.Answer(200).HangUp())
+		recv.SetScript(step.Answer(200).HangUp())
 		for range 5 {
 			if a, err := post(c, to, nil); err != nil || a.Status != 200 {
 				t.Errorf("Post = %+v, %v; want 200", a, err)
@@ -738,7 +739,7 @@ func TestHTTP2IsDetected(t *testing.T) {
 		// The receiver no longer speaks HTTP/2.
 		recv.SetTLS(webhooktest.TLS{})
 		recv.Disconnect()
-		recv.SetScript(webhooktest.Answer(429).With("Retry-After", "7").WithBody("no"))
+		recv.SetScript(step.Answer(429).With("Retry-After", "7").WithBody("no"))
 		synctest.Wait()
 		for range 3 {
 			request()
@@ -799,7 +800,7 @@ func TestHTTP2Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
 		const hook = "https://crm.example/"
-		recv := network.Receiver(hook, "", webhooktest.Hang(), webhooktest.Answer(200).WithBody("slow").Drip(10*time.Second))
+		recv := network.Receiver(hook, "", step.Hang(), step.Answer(200).WithBody("slow").Drip(10*time.Second))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
 		to := target(t, hook)
 		for range 2 {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -82,7 +83,7 @@ func TestConnectionsThroughAProxyAreKept(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			network := webhooktest.NewNetwork()
 			t.Cleanup(func() { network.Close() }) // after the client
-			recv := network.Receiver(tt.url, "", webhooktest.Answer(200).After(timeout-time.Second))
+			recv := network.Receiver(tt.url, "", step.Answer(200).After(timeout-time.Second))
 			if tt.url[:5] == "https" {
 				recv.SetTLS(tt.tls)
 			}
@@ -357,7 +358,7 @@ func TestHTTP2HeaderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
 		const hook = "https://crm.example/"
-		recv := network.Receiver(hook, "", webhooktest.Answer(200).With("X-Long", strings.Repeat("x", 2*maxSkipped)))
+		recv := network.Receiver(hook, "", step.Answer(200).With("X-Long", strings.Repeat("x", 2*maxSkipped)))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
 		if a, err := post(c, target(t, hook), nil); err == nil {
 			t.Errorf("Post = %+v, nil with a header of %d bytes, want an error", a, 2*maxSkipped)
@@ -370,7 +371,7 @@ func TestHTTP2RedirectsAreNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
 		const hook, elsewhere = "https://crm.example/", "http://169.254.169.254/"
-		recv := network.Receiver(hook, "", webhooktest.Answer(307).With("Location", elsewhere))
+		recv := network.Receiver(hook, "", step.Answer(307).With("Location", elsewhere))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
 		other := network.Receiver(elsewhere, "")
 		if a, err := post(c, target(t, hook), []byte("{}")); err != nil || a.Status != 307 {

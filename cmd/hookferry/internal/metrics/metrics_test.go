@@ -25,6 +25,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -47,8 +48,8 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	network := webhooktest.NewNetwork()
 	t.Cleanup(func() { network.Close() })
 	network.Receiver("http://good.example/hook", "")
-	network.Receiver("http://gone.example/hook", "", webhooktest.Answer(410))
-	network.Receiver("http://slow.example/hook", "", webhooktest.Answer(503))
+	network.Receiver("http://gone.example/hook", "", step.Answer(410))
+	network.Receiver("http://slow.example/hook", "", step.Answer(503))
 	destination := func(id string) webhook.Destination {
 		return webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: "http://" + id + ".example/hook"}}}
 	}

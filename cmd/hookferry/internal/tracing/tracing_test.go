@@ -30,6 +30,7 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -122,8 +123,8 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	t.Helper()
 	network := webhooktest.NewNetwork()
 	defer network.Close()
-	toGood := network.Receiver("http://good.example/hook", "", webhooktest.Answer(503), webhooktest.Answer(200))
-	network.Receiver("http://gone.example/hook", "", webhooktest.Answer(410))
+	toGood := network.Receiver("http://good.example/hook", "", step.Answer(503), step.Answer(200))
+	network.Receiver("http://gone.example/hook", "", step.Answer(410))
 	observer := &ends{tracer, make(chan webhook.Ended, 2)}
 	forwarder, err := webhook.New(webhook.Config{
 		Store: testkit.Must(memqueue.Open(memqueue.Config{})),
