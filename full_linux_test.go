@@ -14,7 +14,7 @@ import (
 
 	"github.com/hookferry/analytics/analyticstest"
 	"github.com/hookferry/analytics/internal/disktest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/step"
 )
 
@@ -44,7 +44,7 @@ func TestFullDisk(t *testing.T) {
 		testFullDisk(t, filepath.Join(folder, "spool"), fill, free)
 		return
 	}
-	soak.Long(t, "client-disk")
+	soakenv.Long(t, "client-disk")
 	for _, kind := range []string{"mount", "limit"} {
 		t.Run(kind, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestFullDisk$", "-test.v")

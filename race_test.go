@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // The client does not read a message after the call has returned. Each caller has nested maps
@@ -110,7 +110,7 @@ func TestFirstCallRacesShutdown(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
 			dir := t.TempDir()
-			for seed := range soak.Seeds(t, 60) {
+			for seed := range soakenv.Seeds(t, 60) {
 				random := rand.New(rand.NewPCG(seed, 0))
 				c, col := newTestClient(nil)
 				if spooled {

@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
@@ -615,7 +615,7 @@ func (y *numberedCollector) RoundTrip(req *http.Request) (*http.Response, error)
 // without SpoolDir drops or refuses messages, and counts them.
 func TestAnOutageOfAnHour(t *testing.T) {
 	perSecond := 20
-	if soak.On() {
+	if soakenv.On() {
 		perSecond = 2000
 	}
 	for _, spooled := range []bool{true, false} {

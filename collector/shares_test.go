@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // fill takes bytes one by one until take fails, and returns the number of bytes.
@@ -243,7 +243,7 @@ func TestRequestsWithManyBytesCountAsSeveral(t *testing.T) {
 // TestCountsOfSharesAddUp shows that the counts of holders and slots are right after random
 // operations.
 func TestCountsOfSharesAddUp(t *testing.T) {
-	for seed := range soak.Seeds(t, 10) {
+	for seed := range soakenv.Seeds(t, 10) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			const memory, perAddress, slots = 1000, 3, 4

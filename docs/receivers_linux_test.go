@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
@@ -29,7 +29,7 @@ var languages = []struct {
 }
 
 func TestReceivers(t *testing.T) {
-	soak.Only(t, "receivers")
+	soakenv.Only(t, "receivers")
 	guide := readText(t, "receivers.md")
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {

@@ -111,13 +111,14 @@ func run(args []string, out io.Writer) error {
 	}
 	var failed []string
 	for _, s := range chosen {
-		cmd := s.command(ctx, *length, *seed, *seeds, *race)
+		cmd := s.command(ctx, *length, *race)
 		cmd.Dir = filepath.Join(root, s.dir)
 		var text strings.Builder
 		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &text), os.Stderr
 		// With CI=true, tests for which a program is not installed fail. Otherwise they are skipped.
-		cmd.Env = append(os.Environ(), "CI=true", fmt.Sprint("SOAK_SECONDS=", int(length.Seconds())))
-		fmt.Fprintf(out, "\n=== %s: %s\n%s\n", s.name, s.what, strings.Join(cmd.Args, " "))
+		settings := s.settings(*length, *seed, *seeds)
+		cmd.Env = slices.Concat(os.Environ(), []string{"CI=true"}, settings)
+		fmt.Fprintf(out, "\n=== %s: %s\n%s\n", s.name, s.what, strings.Join(slices.Concat(settings, cmd.Args), " "))
 		begin := time.Now()
 		err := cmd.Run()
 		if ctx.Err() != nil {
@@ -163,7 +164,7 @@ func choose(names []string) ([]soak, error) {
 }
 
 // command returns the go command that runs a soak, in the folder of its package.
-func (s soak) command(ctx context.Context, length time.Duration, seed uint64, seeds int, race bool) *exec.Cmd {
+func (s soak) command(ctx context.Context, length time.Duration, race bool) *exec.Cmd {
 	if len(s.program) > 0 {
 		return s.interruptible(exec.CommandContext(ctx, s.program[0], s.program[1:]...))
 	}
@@ -180,16 +181,20 @@ func (s soak) command(ctx context.Context, length time.Duration, seed uint64, se
 	default:
 		args = append(args, "-run=^("+s.test+")$")
 	}
-	args = append(args, ".")
-	if seeds > 0 {
-		args = append(args, fmt.Sprint("-soak.seeds=", seeds))
-	} else {
-		args = append(args, "-soak.for="+length.String())
+	return s.interruptible(exec.CommandContext(ctx, "go", slices.Concat(args, []string{"."}, s.args)...))
+}
+
+// settings returns the environment variables that internal/soakenv, or a program, reads.
+func (s soak) settings(length time.Duration, seed uint64, seeds int) []string {
+	switch {
+	case len(s.program) > 0:
+		return []string{fmt.Sprint("SOAK_SECONDS=", int(length.Seconds()))}
+	case s.fuzz != "":
+		return nil
+	case seeds > 0:
+		return []string{fmt.Sprint("SOAK_SEEDS=", seeds), fmt.Sprint("SOAK_SEED=", seed)}
 	}
-	if seed > 0 {
-		args = append(args, fmt.Sprint("-soak.seed=", seed))
-	}
-	return s.interruptible(exec.CommandContext(ctx, "go", append(args, s.args...)...))
+	return []string{"SOAK_FOR=" + length.String(), fmt.Sprint("SOAK_SEED=", seed)}
 }
 
 // interruptible makes the cancellation of cmd send an interrupt instead of a kill, so that cmd

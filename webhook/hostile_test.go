@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
@@ -574,7 +574,7 @@ func TestEchoedSecretsAreRedacted(t *testing.T) {
 // Each delivery must be taken or end as a dead letter. No attempt may last longer than the timeout
 // or begin after the retry window. A healthy destination must not be delayed.
 func TestReceiversThatMisbehaveForDays(t *testing.T) {
-	for seed := range soak.Seeds(t, 2) {
+	for seed := range soakenv.Seeds(t, 2) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			webhook.SeedJitter(seed)
 			misbehave(t, r, rand.New(rand.NewPCG(seed, 0)))
@@ -614,7 +614,7 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 	r.start(webhook.Config{Destinations: ds, MaxInFlight: 64, Observer: seen})
 
 	hours, each := 5, 12
-	if soak.On() {
+	if soakenv.On() {
 		hours, each = 24, 50
 	}
 	healthy := 0

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/event"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -68,7 +68,7 @@ func requests(recvs []*webhooktest.Receiver) int {
 func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 	const healthy = 8
 	slots, each, backlog := 8, 250, 2000
-	if soak.On() {
+	if soakenv.On() {
 		slots, each, backlog = 16, 500, 8000
 	}
 	took := func(seed uint64, hanging int, how string) (d time.Duration) {
@@ -129,7 +129,7 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 		{16, "draining", 1.05, false},
 		{100, "draining", 2.5, true},
 	}
-	for seed := range soak.Seeds(t, 1) {
+	for seed := range soakenv.Seeds(t, 1) {
 		// The time without them is measured for each case, because the concurrency of a lane depends on
 		// how long it has been idle.
 		alone := map[string]time.Duration{}
@@ -137,7 +137,7 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 			alone[how] = took(seed, 0, how)
 		}
 		for _, tt := range crowds {
-			if tt.soak && !soak.On() {
+			if tt.soak && !soakenv.On() {
 				continue
 			}
 			d := took(seed, tt.hanging, tt.how)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // startSuspended starts a command at the terminal, as a shell does. It suspends the command
@@ -53,7 +53,7 @@ func hasOpen(pid int, file string) bool {
 // was. Without an interrupt, the commands show their progress. The store is so large that a
 // command notices the interrupt before it has read everything.
 func TestTerminalStore(t *testing.T) {
-	soak.Only(t, "terminal")
+	soakenv.Only(t, "terminal")
 	data, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

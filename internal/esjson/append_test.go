@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 func TestAppendWritesTheCanonicalFormAfterDst(t *testing.T) {
@@ -66,7 +66,7 @@ func TestAppendReturnsWhereTheSyntaxErrorIs(t *testing.T) {
 // texts are small, and the test checks only the output.
 func TestAppendTakesLinearTime(t *testing.T) {
 	n := 3000
-	if soak.On() {
+	if soakenv.On() {
 		n = 300_000
 	}
 	var sameHash, copies strings.Builder
@@ -92,7 +92,7 @@ func TestAppendTakesLinearTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(start); soak.On() && took > time.Minute {
+			if took := time.Since(start); soakenv.On() && took > time.Minute {
 				t.Errorf("Append took %v for %d bytes, want at most a minute", took, len(tt.src))
 			}
 			again, err := Append(nil, out)

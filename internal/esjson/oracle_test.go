@@ -17,7 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
@@ -180,7 +180,7 @@ func (g *generator) texts() (texts [][]byte) {
 // generated texts. It also runs Node on the output of AppendValue, which Node must not change.
 func TestAppendAgreesWithNode(t *testing.T) {
 	nodeProgram(t)
-	for seed := range soak.Seeds(t, 1) {
+	for seed := range soakenv.Seeds(t, 1) {
 		g := newGenerator(seed)
 		texts := append(inputTexts(), g.texts()...)
 		texts = append(texts, nested("[", "", "]", MaxDepth), nested(`{"a":`, "1", "}", MaxDepth),
@@ -211,7 +211,7 @@ func TestAppendAgreesWithNode(t *testing.T) {
 
 // TestGenerated checks rules that hold for every text, value and number, on generated ones.
 func TestGenerated(t *testing.T) {
-	for seed := range soak.Seeds(t, 3) {
+	for seed := range soakenv.Seeds(t, 3) {
 		for _, check := range []func(*testing.T, *generator){
 			checkTexts, checkValues, checkCanonicalNumbers, checkIntegers, checkFewDecimals, checkKeyOrder,
 		} {

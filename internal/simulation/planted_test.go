@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/internal/disk"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -15,7 +15,7 @@ import (
 // The simulation finds faults. The test plants each fault in the store or the disk, and the
 // simulation must then fail for at least one seed.
 func TestPlantedFaultsAreFound(t *testing.T) {
-	soak.Only(t, "planted")
+	soakenv.Only(t, "planted")
 	onOneCore(t)
 	onDisk := func(plant func(disk.Disk) disk.Disk) opener {
 		return func(w *world) (webhook.Store, error) { return w.openOn(plant(w.disk), filequeue.Config{}) }

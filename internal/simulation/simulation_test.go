@@ -20,7 +20,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/random"
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -40,7 +40,7 @@ func TestSimulation(t *testing.T) {
 	const most = 20 // so many failed runs are kept
 	var first []result
 	failed := 0
-	for seed := range soak.Seeds(t, seeds) {
+	for seed := range soakenv.Seeds(t, seeds) {
 		r := simulate(t, seed, open)
 		if r.err != nil {
 			t.Errorf("go run ./soak simulation -seed %d\n%v", seed, r.err)
@@ -54,7 +54,7 @@ func TestSimulation(t *testing.T) {
 	if failed > 0 {
 		t.Logf("%d of %d runs failed", failed, len(first))
 	}
-	if soak.On() || testkit.Race || t.Failed() {
+	if soakenv.On() || testkit.Race || t.Failed() {
 		return
 	}
 	const beside = 40 // so many runs are beside busy processes, which take the time of other tests

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
@@ -130,7 +130,7 @@ func benchmarkAppend(b *testing.B, plain bool, size int, ahead bool) {
 // them. In the soak there are 1,000 segments, which is half a gigabyte.
 func BenchmarkOpen(b *testing.B) {
 	segments := 10
-	if soak.On() {
+	if soakenv.On() {
 		segments = 1000
 	}
 	path := b.TempDir()

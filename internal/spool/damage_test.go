@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
@@ -127,7 +127,7 @@ func TestFlippedBits(t *testing.T) {
 	used := dataAt + len("[11,222,3333,44444")
 	path := t.TempDir()
 	for bit := range 8 * len(whole) {
-		if bit%8 != 3*(bit/8)%8 && !soak.On() {
+		if bit%8 != 3*(bit/8)%8 && !soakenv.On() {
 			continue // an ordinary test run flips one bit of each byte
 		}
 		b := slices.Clone(whole)

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/internal/disktest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
@@ -133,7 +133,7 @@ func TestLoadSucceedsOnceFewerFilesAreOpen(t *testing.T) {
 // TestFileLimit runs a process that reaches the limit on the size of its files. To the process
 // this looks like a full disk.
 func TestFileLimit(t *testing.T) {
-	soak.Long(t, "spool-disk")
+	soakenv.Long(t, "spool-disk")
 	if out, err := child("full", t.TempDir()).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

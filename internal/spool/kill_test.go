@@ -15,7 +15,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/spool"
 	"github.com/hookferry/analytics/internal/testkit"
 )
@@ -193,7 +193,7 @@ func TestFoundAfterEveryStep(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		c.MaxData, c.MaxMessages = 500, 5
 		c.MaxBytes = int64(4 * spool.SegmentSize(c))
-		for seed := range soak.Seeds(t, 1) {
+		for seed := range soakenv.Seeds(t, 1) {
 			path, copied := t.TempDir(), t.TempDir()
 			d, _ := open(t, path, c)
 			var note [noteKinds]int
@@ -260,7 +260,7 @@ func killChild() error {
 // TestKill kills a writing process at random moments, again and again on the same folder. Each
 // time it checks the messages in the folder.
 func TestKill(t *testing.T) {
-	length, seed := soak.Long(t, "spool-kill")
+	length, seed := soakenv.Long(t, "spool-kill")
 	random := rand.New(rand.NewPCG(seed, 0))
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		if spool.IsPlain(c) {

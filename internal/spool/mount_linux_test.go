@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/internal/disktest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // TestFullDisk fills a real file system to the last page. If the spool did not reserve space, a
 // write to a mapped page would then kill the process. The test needs the right to mount: it runs
 // as root, or as a user who may make namespaces. TestFileLimit needs no rights.
 func TestFullDisk(t *testing.T) {
-	soak.Long(t, "spool-disk")
+	soakenv.Long(t, "spool-disk")
 	cmd := child("full", t.TempDir(), fullMount+"=1")
 	disktest.Apart(cmd)
 	out, err := cmd.CombinedOutput()

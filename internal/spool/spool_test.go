@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
@@ -416,7 +416,7 @@ func TestLateReaders(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		d, _ := open(t, t.TempDir(), c)
 		var readers sync.WaitGroup
-		for round := range soak.Seeds(t, 30) {
+		for round := range soakenv.Seeds(t, 30) {
 			want := fmt.Sprintf("[%q", strings.Repeat(string(rune('a'+int(round%26))), 20))
 			s := newSegment(t, d, want[1:])
 			started := make(chan struct{})
@@ -490,7 +490,7 @@ func TestCallsAfterCloseReturnErrClosed(t *testing.T) {
 // exactly the segments that were not removed.
 func TestManyAtOnce(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
-		for range soak.Seeds(t, 1) {
+		for range soakenv.Seeds(t, 1) {
 			path := t.TempDir()
 			c.Sync = time.Millisecond
 			d, _ := open(t, path, c)

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // Environment variables with the settings of the process that the test kills.
@@ -99,7 +99,7 @@ func (k *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestKill starts processes that track, one after the other with the same spool folder, and kills
 // each at a random moment. Every message whose call has returned arrives.
 func TestKill(t *testing.T) {
-	length, seed := soak.Long(t, "client-kill")
+	length, seed := soakenv.Long(t, "client-kill")
 	random := rand.New(rand.NewPCG(seed, 0))
 	k := new(ticker)
 	server := httptest.NewServer(k)

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 const (
@@ -228,7 +228,7 @@ func takeSample() sample {
 // process, misbehaves now and then. Every accepted message arrives, the counters agree with the
 // arrivals, and the process uses no more resources at the end than at the beginning.
 func TestSoak(t *testing.T) {
-	length, seed := soak.Long(t, "client")
+	length, seed := soakenv.Long(t, "client")
 	child := start(t, "collect", fmt.Sprint(soakSeed, "=", seed))
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	url, err := child.Await(regexp.MustCompile(`(http://.*)\n`))

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
@@ -27,7 +27,7 @@ const chaosCallers = 4 // goroutines that call each forwarder
 // first. At the end the receivers accept everything, and accepted = delivered + discarded + dead +
 // waiting, to the last message.
 func TestChaos(t *testing.T) {
-	length, seed := soak.Long(t, "file-chaos")
+	length, seed := soakenv.Long(t, "file-chaos")
 	dice := newDice(seed)
 	begin := time.Now()
 	ledger := newChaosLedger()

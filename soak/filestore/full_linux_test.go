@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/disktest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -25,8 +25,8 @@ func init() { children["full"] = fullChild }
 // small file system of their own, or a bound on the size of their files, which looks like a full
 // disk to a program.
 func TestDiskFull(t *testing.T) {
-	soak.Only(t, "file-disk")
-	for seed := range soak.Seeds(t, 1) {
+	soakenv.Only(t, "file-disk")
+	for seed := range soakenv.Seeds(t, 1) {
 		for _, mount := range []bool{false, true} {
 			for i, tt := range fullTests {
 				if tt.mount && !mount {

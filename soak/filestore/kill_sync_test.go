@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
@@ -30,8 +30,8 @@ const deletedUsers = 2500
 // in order. Each kill may repeat a batch of them, because the announcements are put before the
 // members are stored.
 func TestKillDuringSync(t *testing.T) {
-	soak.Only(t, "file-kill-sync")
-	for seed := range soak.Seeds(t, 1) {
+	soakenv.Only(t, "file-kill-sync")
+	for seed := range soakenv.Seeds(t, 1) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { testKillDuringSync(t, seed) })
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -21,8 +21,8 @@ import (
 // delivery that the process reported as stored, unless it was about to settle that one. The store
 // has no delivery that the process reported as done.
 func TestKill(t *testing.T) {
-	soak.Only(t, "file-kill")
-	for seed := range soak.Seeds(t, 1) {
+	soakenv.Only(t, "file-kill")
+	for seed := range soakenv.Seeds(t, 1) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { testKill(t, seed) })
 	}
 }

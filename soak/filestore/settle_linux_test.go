@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -37,7 +37,7 @@ func init() { children["settle"] = settleChild }
 // dead letters. The process is killed as soon as the call has returned nil. The store then has all
 // of them.
 func TestSettleGigabyte(t *testing.T) {
-	soak.Only(t, "settle-1gb")
+	soakenv.Only(t, "settle-1gb")
 	dir, told := t.TempDir(), ""
 	err := runUntil(command("settle", dir), func(_ int, line string) bool {
 		told = line

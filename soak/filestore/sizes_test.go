@@ -15,7 +15,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -25,7 +25,7 @@ import (
 // of them, and keeps within a bound of memory. With a minute or more there are a million small
 // calls.
 func TestSizes(t *testing.T) {
-	length, _ := soak.Long(t, "file-sizes")
+	length, _ := soakenv.Long(t, "file-sizes")
 	seconds := min(60, 1+int(length.Seconds()))
 	for _, tt := range []struct {
 		name  string

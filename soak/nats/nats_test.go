@@ -17,7 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/soak/chaos"
 	"github.com/hookferry/analytics/webhook"
@@ -59,7 +59,7 @@ func open(ctx context.Context, url string, log *slog.Logger) (webhook.Store, fun
 
 // TestChaos kills processes that share a store, and restarts the server.
 func TestChaos(t *testing.T) {
-	length, seed := soak.Long(t, "nats-chaos")
+	length, seed := soakenv.Long(t, "nats-chaos")
 	s := startServer(t)
 	chaos.Run(t, shared, []string{s.url()}, length, seed, func(d time.Duration) {
 		s.down()
@@ -72,7 +72,7 @@ func TestChaos(t *testing.T) {
 // servers until the processes of these own all partitions. Messages that the leader sent meanwhile
 // arrive afterwards.
 func TestParted(t *testing.T) {
-	length, seed := soak.Long(t, "nats-parted")
+	length, seed := soakenv.Long(t, "nats-parted")
 	c := startCluster(t, 3)
 	var addresses []string
 	for _, s := range c {
@@ -135,7 +135,7 @@ func (d cutDialer) Dial(network, address string) (net.Conn, error) {
 // TestCut cuts connections at random, so that answers of the server are lost. Each accepted
 // delivery still ends once.
 func TestCut(t *testing.T) {
-	length, seed := soak.Long(t, "nats-cut")
+	length, seed := soakenv.Long(t, "nats-cut")
 	s := startServer(t)
 	c := &chaos.Cutter{Least: 1000, Most: 8000}
 	chaos.Cut(t, c, length, seed, func() (webhook.Store, func()) {
@@ -154,7 +154,7 @@ func TestCut(t *testing.T) {
 // TestLeaderKilled kills the leader of the stream under load, again and again. Each delivery is
 // done once, and none is left.
 func TestLeaderKilled(t *testing.T) {
-	length, seed := soak.Long(t, "nats-leader")
+	length, seed := soakenv.Long(t, "nats-leader")
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := startCluster(t, 3)
 	nc, err := connect(strings.Join([]string{c[0].url(), c[1].url(), c[2].url()}, ","))

@@ -30,7 +30,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/collector"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/natsqueue"
@@ -222,7 +222,7 @@ const (
 // Each neighbour disturbs the servers for the length of the soak. No accepted event may be lost,
 // unless the neighbour destroys it. Each logs a row of the table in BENCHMARKS.md.
 func TestNeighbours(t *testing.T) {
-	length, _ := soak.Long(t, "nats-neighbours")
+	length, _ := soakenv.Long(t, "nats-neighbours")
 	for _, n := range neighbours {
 		t.Run(n.name, func(t *testing.T) { live(t, n, length) })
 	}

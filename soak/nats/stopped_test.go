@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/collector"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/natsqueue"
@@ -38,7 +38,7 @@ const soon = time.Minute
 // collector answers every call in time, with 200, or with 503 and Retry-After. Soon it accepts
 // calls again, and they are delivered. Every call that got 200 is delivered.
 func TestServerStopped(t *testing.T) {
-	length, seed := soak.Long(t, "nats-stopped")
+	length, seed := soakenv.Long(t, "nats-stopped")
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := startCluster(t, 3)
 	clients := make(map[*testServer]*link)

@@ -24,7 +24,7 @@ import (
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/pgtest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/pgqueue"
@@ -157,7 +157,7 @@ const (
 // Each neighbour disturbs the database for the length of the soak. No accepted event may be lost.
 // Each logs a row of the table in BENCHMARKS.md.
 func TestNeighbours(t *testing.T) {
-	length, _ := soak.Long(t, "postgres-neighbours")
+	length, _ := soakenv.Long(t, "postgres-neighbours")
 	for _, n := range neighbours {
 		t.Run(n.name, func(t *testing.T) { live(t, n, length) })
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/internal/pgtest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/soak/chaos"
 	"github.com/hookferry/analytics/webhook"
@@ -55,7 +55,7 @@ func open(ctx context.Context, address string, log *slog.Logger) (webhook.Store,
 
 // TestChaos kills processes that share a store, and restarts the database.
 func TestChaos(t *testing.T) {
-	length, seed := soak.Long(t, "postgres-chaos")
+	length, seed := soakenv.Long(t, "postgres-chaos")
 	db := pgtest.New(t, "fsync=off")
 	chaos.Run(t, store, []string{"3s " + db.URL()}, length, seed, func(d time.Duration) {
 		if err := db.Down(); err != nil {
@@ -71,7 +71,7 @@ func TestChaos(t *testing.T) {
 // All processes of the database are frozen for a while, or a table is locked, while a backlog is
 // delivered. No node declares another one dead that is alive.
 func TestFrozen(t *testing.T) {
-	length, seed := soak.Long(t, "postgres-frozen")
+	length, seed := soakenv.Long(t, "postgres-frozen")
 	r := rand.New(rand.NewPCG(seed, 1))
 	db := pgtest.New(t, "fsync=off")
 	pool, err := pgxpool.New(t.Context(), db.URL())
@@ -138,7 +138,7 @@ func TestFrozen(t *testing.T) {
 // Nodes are suspended for twice Claim, one after the other. The others take over their claims, and
 // only what a suspended node had in flight is delivered twice.
 func TestSuspended(t *testing.T) {
-	length, seed := soak.Long(t, "postgres-suspended")
+	length, seed := soakenv.Long(t, "postgres-suspended")
 	db := pgtest.New(t, "fsync=off")
 	const claim = pgqueue.DefaultClaim
 	chaos.Suspend(t, store, claim.String()+" "+db.URL(), length, seed, 100*time.Millisecond, 2*claim)
@@ -179,7 +179,7 @@ func dialing(t *testing.T, db *pgtest.Server, c pgqueue.Config, dial func(net.Co
 // TestCut cuts connections at random, so that answers of the server are lost. Each accepted
 // delivery still ends once.
 func TestCut(t *testing.T) {
-	length, seed := soak.Long(t, "postgres-cut")
+	length, seed := soakenv.Long(t, "postgres-cut")
 	db := pgtest.New(t, "fsync=off")
 	c := &chaos.Cutter{Least: 500, Most: 4500}
 	chaos.Cut(t, c, length, seed, func() (webhook.Store, func()) {
@@ -202,7 +202,7 @@ func (c deafConn) Write(b []byte) (int, error) {
 
 // Close gives up after about Claim if the network to the database hangs.
 func TestHang(t *testing.T) {
-	length, _ := soak.Long(t, "postgres-hang")
+	length, _ := soakenv.Long(t, "postgres-hang")
 	db := pgtest.New(t, "fsync=off")
 	const claim = 3 * time.Second
 	for over := time.Now().Add(length); ; {

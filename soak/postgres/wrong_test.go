@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/internal/pgtest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/pgqueue"
 	keep "github.com/hookferry/analytics/webhook/store"
@@ -32,7 +32,7 @@ func putOne(t *testing.T, q *pgqueue.Store, id int) error {
 // goes on with the standby within seconds, also if the old server comes back read-only. No stored
 // delivery is lost.
 func TestFailover(t *testing.T) {
-	soak.Long(t, "postgres-failover")
+	soakenv.Long(t, "postgres-failover")
 	a := pgtest.New(t, "fsync=off")
 	b := a.Standby(t)
 	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
@@ -119,7 +119,7 @@ func (c silentConn) Read(b []byte) (int, error) {
 // TestHalfOpen makes the connection that listens look open while it gets nothing. Within half a
 // minute a new one takes its place: what another node puts is news at once, long before Poll.
 func TestHalfOpen(t *testing.T) {
-	soak.Long(t, "postgres-half-open")
+	soakenv.Long(t, "postgres-half-open")
 	db := pgtest.New(t, "fsync=off")
 	c := pgqueue.Config{Poll: time.Hour, Claim: time.Hour}
 	var listener atomic.Pointer[silentConn]

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // maxMemory bounds the memory of the server under abuse, in bytes. The bound also holds with the
@@ -35,7 +35,7 @@ const mostDelay = 2
 //
 // On Linux all of 127.0.0.0/8 is local. So the attacker and the others have different addresses.
 func TestAbuse(t *testing.T) {
-	length, seed := soak.Long(t, "abuse")
+	length, seed := soakenv.Long(t, "abuse")
 	// The server's default limit is 10,000 connections. The test was written on a machine that
 	// allows 20,000 open files for each process.
 	const idle, slow = 10_000, 1000

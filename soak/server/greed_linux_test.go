@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // greedy is the address of a client that attacks. Other clients have another address.
@@ -123,7 +123,7 @@ func greed(t *testing.T, length time.Duration, attack func(ctx context.Context, 
 // TestAmplification sends small compressed requests with a public key. Each becomes 500 calls, and
 // each call gets the batch's context of 32 KB.
 func TestAmplification(t *testing.T) {
-	length, _ := soak.Long(t, "amplify")
+	length, _ := soakenv.Long(t, "amplify")
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
 	if err != nil {
@@ -159,7 +159,7 @@ func TestAmplification(t *testing.T) {
 // TestSlowBodies begins as many requests without a key as one address may. Each sends the part of
 // its body for which the server holds the most memory.
 func TestSlowBodies(t *testing.T) {
-	length, _ := soak.Long(t, "slow-bodies")
+	length, _ := soakenv.Long(t, "slow-bodies")
 	greed(t, length, func(ctx context.Context, l *load, address string, answers *tally) {
 		begun := fmt.Appendf(nil, "POST /v1/batch HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n{%s", bytes.Repeat([]byte(" "), 64<<10))
 		var sending sync.WaitGroup
@@ -191,7 +191,7 @@ const mostFlooded = 4
 // TestFlood sends requests from one address as fast as the server takes them. The process that
 // sends them has the lowest priority, so that others wait for the server and not for that process.
 func TestFlood(t *testing.T) {
-	length, _ := soak.Long(t, "flood")
+	length, _ := soakenv.Long(t, "flood")
 	batch := newBatch()
 	for _, tt := range []struct {
 		name, path, key       string

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
@@ -25,7 +25,7 @@ import (
 // starts it again on the same data. Every call that was answered with 200 must arrive. Only calls
 // that were in flight at a kill may arrive twice.
 func TestKill(t *testing.T) {
-	length, seed := soak.Long(t, "kill")
+	length, seed := soakenv.Long(t, "kill")
 	const secret = "s3cret"
 	random := newDice(seed)
 

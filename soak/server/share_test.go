@@ -20,7 +20,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/hookferry/analytics/internal/pgtest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
@@ -147,14 +147,14 @@ func (c *counter) count() (int, error) {
 // Three servers are restarted one after the other under load. Every accepted call arrives once, and
 // in time.
 func TestRollingRestartOnPostgreSQL(t *testing.T) {
-	length, seed := soak.Long(t, "rolling-postgres")
+	length, seed := soakenv.Long(t, "rolling-postgres")
 	db := pgtest.New(t, "fsync=off") // no test simulates a power cut
 	socket := strings.TrimPrefix(strings.Fields(db.URL())[0], "host=")
 	rollingRestart(t, length, seed, "postgres://test@/postgres?host="+socket)
 }
 
 func TestRollingRestartOnNATS(t *testing.T) {
-	length, seed := soak.Long(t, "rolling-nats")
+	length, seed := soakenv.Long(t, "rolling-nats")
 	rollingRestart(t, length, seed, startNATS(t).url())
 }
 
@@ -236,7 +236,7 @@ func rollingRestart(t *testing.T, length time.Duration, seed uint64, store strin
 // The NATS server goes down now and then. Meanwhile hookferry refuses calls. Once NATS is up
 // again, it accepts calls again by itself, and all accepted calls arrive.
 func TestNATSIsAway(t *testing.T) {
-	length, seed := soak.Long(t, "nats-away")
+	length, seed := soakenv.Long(t, "nats-away")
 	random := newDice(seed)
 	store := startNATS(t)
 	arrived := newCounter(random)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
@@ -17,7 +17,7 @@ import (
 // deliveries, and writes nothing. Rescue copies all other deliveries unchanged.
 func TestNoLossIsSilent(t *testing.T) {
 	lost := 0
-	for seed := range soak.Seeds(t, 40) {
+	for seed := range soakenv.Seeds(t, 40) {
 		synctest.Test(t, func(t *testing.T) { lost += testNoLossIsSilent(t, seed) })
 	}
 	if lost == 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -22,7 +22,7 @@ import (
 // store has all deliveries that were stored and none that were done. A call that failed took effect
 // completely or not at all.
 func TestCrash(t *testing.T) {
-	for seed := range soak.Seeds(t, 30) {
+	for seed := range soakenv.Seeds(t, 30) {
 		synctest.Test(t, func(t *testing.T) { testCrash(t, seed) })
 	}
 }
@@ -70,7 +70,7 @@ func testCrash(t *testing.T, seed uint64) {
 // Operations of the disk fail at random, also during Open. The result of each call says truly what
 // the store did. The store works again once the disk does, and a loss of power loses nothing.
 func TestFailingDisk(t *testing.T) {
-	for seed := range soak.Seeds(t, 30) {
+	for seed := range soakenv.Seeds(t, 30) {
 		synctest.Test(t, func(t *testing.T) { testFailingDisk(t, seed) })
 	}
 }

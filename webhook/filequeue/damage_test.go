@@ -15,7 +15,7 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -23,7 +23,7 @@ import (
 // The test flips one bit anywhere in a closed store. Then only the delivery with that bit may be
 // missing, and the log has an error about it.
 func TestBitFlip(t *testing.T) {
-	for seed := range soak.Seeds(t, 80) {
+	for seed := range soakenv.Seeds(t, 80) {
 		synctest.Test(t, func(t *testing.T) { testBitFlip(t, seed) })
 	}
 }

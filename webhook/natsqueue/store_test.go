@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/audience/rostertest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
 	"github.com/hookferry/analytics/webhook/store"
@@ -57,7 +57,7 @@ func TestStore(t *testing.T) {
 
 // TestStoreInRealTime is TestStore in real time, over sockets.
 func TestStoreInRealTime(t *testing.T) {
-	soak.Only(t, "nats-queue")
+	soakenv.Only(t, "nats-queue")
 	queuetest.Run(t, func(t testing.TB, dir string) store.Store {
 		return ready(openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Claim: 10 * time.Second, Partitions: 16}))
 	}, traits)

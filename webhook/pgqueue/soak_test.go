@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
@@ -24,9 +24,9 @@ func BenchmarkSoak(b *testing.B) {
 	q := openDefault(b, b.TempDir())
 	l := bench.NewLoad(b, q, 10, 64)
 	round, length := 2000, time.Duration(1)
-	if soak.On() {
+	if soakenv.On() {
 		round = 100_000
-		length, _ = soak.Long(b, "postgres-soak")
+		length, _ = soakenv.Long(b, "postgres-soak")
 	}
 	l.Bare(1000)
 	l.Forward(1000)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/hookferry/analytics/audience/rostertest"
 	"github.com/hookferry/analytics/internal/pgtest"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
@@ -136,7 +136,7 @@ func TestStore(t *testing.T) {
 
 // TestStoreInRealTime runs the same suite in real time, with notifications.
 func TestStoreInRealTime(t *testing.T) {
-	soak.Only(t, "postgres-queue")
+	soakenv.Only(t, "postgres-queue")
 	queuetest.Run(t, func(t testing.TB, dir string) store.Store {
 		return openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
 	}, traits)

@@ -10,8 +10,9 @@
 // A case that fails prints the sentences of the contract that it tests, and the stack of the call
 // that failed. Package rostertest tests an audience.Roster.
 //
-// The random calls use a fixed seed, so that every run is the same. Two flags run only the last
-// case, with other seeds: -soak.for=1m draws seeds for a minute, and -soak.seed=42 uses this seed.
+// The random calls use a fixed seed, so that every run is the same. Two environment variables run
+// only the last case, with other seeds: SOAK_FOR=1m draws seeds for a minute, and SOAK_SEED=42 uses
+// this seed.
 //
 // The cases have no time limits of their own. If a store never does something that a case waits
 // for, the time limit of the test binary ends the wait (go test -timeout).
@@ -25,7 +26,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -83,7 +84,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 	}
 	for _, g := range groups {
 		// The soak repeats these cases only in real time.
-		if !g.applies || soak.On() && traits.Bubble {
+		if !g.applies || soakenv.On() && traits.Bubble {
 			continue
 		}
 		for _, c := range g.cases {
@@ -91,7 +92,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 		}
 	}
 	t.Run(randomCase.name, func(t *testing.T) {
-		for seed := range soak.Seeds(t, 1) {
+		for seed := range soakenv.Seeds(t, 1) {
 			runCase(t, randomCase, open, traits, seed)
 		}
 	})

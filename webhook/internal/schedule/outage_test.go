@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // An outage is a case of TestOutage: one destination answers 503 for some time, beside others that
@@ -132,7 +132,7 @@ func (o *outage) run(t *testing.T) (r outageResult) {
 // page, which are those of an outage of an hour: go run ./soak outage.
 func TestOutage(t *testing.T) {
 	outages := []outage{{length: 5 * time.Minute, rate: 20, slots: 4, others: 5, takes: 100 * time.Millisecond}}
-	if soak.On() {
+	if soakenv.On() {
 		outages = []outage{
 			{length: time.Hour, rate: 10, slots: 4, others: 20, takes: 100 * time.Millisecond},
 			{length: time.Hour, rate: 20, slots: 4, others: 20, takes: 100 * time.Millisecond},

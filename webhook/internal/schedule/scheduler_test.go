@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 const window = 4 * time.Hour
@@ -207,7 +207,7 @@ func (w *testScheduler) check() {
 // Puts, fetches, pauses and outcomes come in a random order. The scheduler keeps its limits, and
 // attempts every delivery until it succeeds.
 func TestNothingStalls(t *testing.T) {
-	for seed := range soak.Seeds(t, 200) {
+	for seed := range soakenv.Seeds(t, 200) {
 		synctest.Test(t, func(t *testing.T) { testNothingStalls(t, seed) })
 	}
 }

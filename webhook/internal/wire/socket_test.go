@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 )
 
 // never is longer than any test run. It is for deadlines that must not pass.
@@ -186,7 +186,7 @@ func testSockets(t *testing.T, seed uint64, requests int) {
 // A receiver may close a connection after any answer. No request fails: the client resends each
 // request that was not answered.
 func TestRequestsToReceiversThatCloseAtRandomSucceed(t *testing.T) {
-	for seed := range soak.Seeds(t, 3) {
+	for seed := range soakenv.Seeds(t, 3) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peer{serve: closeAtRandom(seed)}
 			c, _ := p.client(t)
@@ -198,7 +198,7 @@ func TestRequestsToReceiversThatCloseAtRandomSucceed(t *testing.T) {
 // TestSocketSoak makes requests of all sizes over sockets, also to receivers that close connections
 // at random.
 func TestSocketSoak(t *testing.T) {
-	length, seed := soak.Long(t, "wire")
+	length, seed := soakenv.Long(t, "wire")
 	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); seed++ {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			testSockets(t, seed, 100)

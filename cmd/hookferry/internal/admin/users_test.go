@@ -17,7 +17,7 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
-	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -337,7 +337,7 @@ func TestLongWorkIsBounded(t *testing.T) {
 // nothing.
 func TestLongUpload(t *testing.T) {
 	members := 20_000
-	if soak.On() {
+	if soakenv.On() {
 		members = 1_000_000
 	}
 	counting := &countingRoster{}

@@ -5,9 +5,12 @@ import (
 	"time"
 )
 
-// A histogram counts durations up to 35 minutes, in buckets up to an eighth as wide as these.
+// A histogram counts durations of up to 35 minutes. It does not keep each duration, but how many of
+// them fall into each bucket, a range of durations. There is a bucket for each microsecond below 16.
+// From there on, the range from each power of two to the next is divided into eight buckets of the
+// same width.
 type histogram struct {
-	n       int
+	n       int // the sum of buckets
 	buckets [histogramBuckets]uint32
 }
 
@@ -16,7 +19,7 @@ const (
 	histogramBuckets = (histogramBits - 2) * 8
 )
 
-// add counts a duration. The range from each power of two to the next has eight buckets.
+// add counts a duration. A longer one than 35 minutes counts as that long.
 func (h *histogram) add(d time.Duration) {
 	us := min(uint64(max(d, 0)/time.Microsecond), 1<<histogramBits-1)
 	shift := max(bits.Len64(us)-4, 0)
