@@ -111,9 +111,9 @@ func chaosChild(settings []byte) error {
 	}
 	run, serve := make(chan error, 1), make(chan error, 1)
 	server := &http.Server{Handler: chaosControl(f, store)}
+	fmt.Println("http://" + listener.Addr().String())  // before the line of an attempt
 	go func() { run <- f.Run(context.Background()) }() // both end below
 	go func() { serve <- server.Serve(listener) }()
-	fmt.Println("http://" + listener.Addr().String())
 
 	io.Copy(io.Discard, os.Stdin)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -241,7 +241,7 @@ func (f *chaosForwarder) call(over <-chan struct{}) {
 				break
 			}
 			// Calls for "off" are always repeated, because drain relies on their number.
-			if f.failed(err) || b.Destination != "off" && f.dice.IntN(4) == 0 {
+			if f.failed(err) || f.t.Failed() || b.Destination != "off" && f.dice.IntN(4) == 0 {
 				break
 			}
 		}
