@@ -84,8 +84,8 @@ func (q *request) editAndShow(what string, must bool, change func(document) (doc
 	return getDestination(q)
 }
 
-// checkDocument checks a document against the settings in use: its sources must exist, and a new
-// destination must not exceed the largest number of them.
+// checkDocument refuses a document that names a source which the settings in use lack. It refuses a
+// new destination if there are config.MaxDestinations already. Package config checks the rest.
 func (q *request) checkDocument(d document, isNew bool) error {
 	settings := q.config.Settings()
 	list, ok := d["sources"].([]any)

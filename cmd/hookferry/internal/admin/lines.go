@@ -14,7 +14,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// maxLine bounds a line, in bytes. An error says the length of an id that is too long but fits.
+// maxLine bounds a line, in bytes. It is far above the longest id, so that the check of the ids
+// refuses most ids that are too long, and its error has their length.
 const maxLine = 64 << 10
 
 type lineReader struct {

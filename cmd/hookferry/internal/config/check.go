@@ -157,7 +157,7 @@ func (w *Webhooks) ProxyURL() *url.URL {
 	return u
 }
 
-// checkWebhooks checks what webhook.New would refuse.
+// webhooks checks the settings that become a webhook.Config, which New would refuse, and operations.
 func (r *reader) webhooks(w *Webhooks) {
 	r.refuse(w.Name != "" && !check.IsToken(w.Name), "webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
 	proxy, err := webhook.ParseURL(w.Proxy.Reveal())
