@@ -32,10 +32,10 @@ import (
 
 // A Forwarder, such as a *webhook.Forwarder, forwards announcements.
 type Forwarder interface {
-	// Announce accepts all events for all destinations and returns nil once they are durable, or
-	// accepts none and returns an error. Filters of destinations do not apply. A call without events
-	// only returns the error that an event would get.
-	Announce(ctx context.Context, destinations []string, events ...event.Event) error
+	// ForwardEvents accepts all events for all destinations and returns nil once they are durable, or
+	// accepts none and returns an error. The events are Unfiltered. A call without events only returns
+	// the error that an event would get.
+	ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
 // An Announcer announces audiences and deletions. Its methods may be called concurrently.
@@ -59,7 +59,7 @@ func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	if a.roster == nil {
 		return nil, webhook.ErrUnsupported
 	}
-	err := a.forwarder.Announce(context.Background(), []string{destination})
+	err := a.forwarder.ForwardEvents(context.Background(), []string{destination})
 	if err != nil && !errors.Is(err, webhook.ErrClosed) {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (a *Audience) Trait() string { return a.trait }
 // synced or created before. It returns what is stored.
 func (a *Audience) Create(ctx context.Context) (Info, error) {
 	info := Info{Destination: a.destination, Trait: a.trait}
-	if err := a.announcer.forwarder.Announce(ctx, []string{a.destination}); err != nil { // only a check
+	if err := a.announcer.forwarder.ForwardEvents(ctx, []string{a.destination}); err != nil { // only a check
 		return info, err
 	}
 	err := a.announcer.roster.UpdateAudience(ctx, a.id, func(rec *Record, _ Members) error {

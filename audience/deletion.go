@@ -36,7 +36,7 @@ type Deletion struct {
 // and webhook.ErrQueueFull. After Shutdown of the forwarder it is webhook.ErrClosed, even in the
 // middle of a list. Delete may be called concurrently.
 func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[string, error]) error {
-	if err := a.forwarder.Announce(ctx, d.Destinations); err != nil { // only a check
+	if err := a.forwarder.ForwardEvents(ctx, d.Destinations); err != nil { // only a check
 		return err
 	}
 	if d.ID == "" {
@@ -62,13 +62,14 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 			if events[i], err = event.Delete(user, time.Now()); err != nil {
 				return err
 			}
+			events[i].Unfiltered = true
 		}
 		for nth, destinations := range rounds {
 			for i, user := range users { // the dedup window recognises these ids if Delete is called again
 				events[i].ID = messageID("deletion", uint64(nth), d.ID, user)
 			}
 			err := inParts(ctx, &room, events, func(part []event.Event) error {
-				return a.forwarder.Announce(ctx, destinations, part...)
+				return a.forwarder.ForwardEvents(ctx, destinations, part...)
 			}, func(int) error { return nil })
 			if err != nil {
 				return err

@@ -75,7 +75,7 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 		return SyncResult{}, ErrSyncing
 	}
 	defer a.announcer.syncing.Delete(a.id)
-	if err := a.announcer.forwarder.Announce(ctx, []string{a.destination}); err != nil { // only a check
+	if err := a.announcer.forwarder.ForwardEvents(ctx, []string{a.destination}); err != nil { // only a check
 		return SyncResult{}, err
 	}
 	s := syncer{Audience: a}
@@ -257,11 +257,11 @@ func (s *syncer) announce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		e.NoDedup = true
+		e.NoDedup, e.Unfiltered = true, true
 		events[i] = e
 	}
 	return inParts(ctx, &s.room, events, func(part []event.Event) error {
-		return s.announcer.forwarder.Announce(ctx, []string{s.destination}, part...)
+		return s.announcer.forwarder.ForwardEvents(ctx, []string{s.destination}, part...)
 	}, func(n int) error {
 		// Store the change even if ctx has ended. Otherwise the next Sync would repeat the announcement.
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

@@ -42,6 +42,9 @@ type Event struct {
 	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID was before,
 	// and the store does not remember it. It is for large numbers of events that are never sent twice.
 	NoDedup bool
+	// Unfiltered passes by the filters and Transforms of destinations. It is for events that a
+	// destination must get, such as those of package audience.
+	Unfiltered bool
 
 	made bool // by this package, so that Check need not look at the Body
 }

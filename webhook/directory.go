@@ -88,7 +88,7 @@ type route struct {
 }
 
 // route returns the route to a destination, or an error if Forward refuses events for it.
-func (ds *directory) route(ctx context.Context, id string, filter bool) (route, error) {
+func (ds *directory) route(ctx context.Context, id string) (route, error) {
 	r := route{id: id}
 	if err := ds.known(id); err != nil {
 		return r, err
@@ -102,7 +102,7 @@ func (ds *directory) route(ctx context.Context, id string, filter bool) (route, 
 		}
 		r.settings, r.takesNothing = d, errors.Is(err, ErrTakesNothing)
 	}
-	if r.settings != nil && (!filter || !r.settings.filters()) {
+	if r.settings != nil && !r.settings.filters() {
 		r.settings = nil
 	}
 	return r, nil

@@ -66,12 +66,7 @@ func oneOf(n, i int, what string, err error) error {
 // ForwardEvents is Forward for several destinations, and for events that the caller has made with
 // package event, or by hand: these it checks with Event.Check. It stores all deliveries in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
-	return f.forward(ctx, destinations, events, true, 0, f.put)
-}
-
-// Announce is ForwardEvents without filters and Transforms, for the events of package audience.
-func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
-	return f.forward(ctx, destinations, events, false, 0, f.put)
+	return f.forward(ctx, destinations, events, 0, f.put)
 }
 
 // ForwardTx is Forward in a transaction of the caller, a transactional outbox: the event is
@@ -98,7 +93,7 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 	if !ok {
 		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
 	}
-	err := f.forward(ctx, destinations, events, true, f.config.Timeout, func(ctx context.Context, b *batch) (int, error) {
+	err := f.forward(ctx, destinations, events, f.config.Timeout, func(ctx context.Context, b *batch) (int, error) {
 		stored, err := outbox.PutTx(ctx, tx, b.puts)
 		if err == nil {
 			f.recorder.count(func(s *Stats) {
@@ -124,10 +119,9 @@ type batch struct {
 // batches is a pool of *batch, each with space for at most 4096 deliveries.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// forward passes a delivery of each event for each destination to store. If filter is set, it
-// applies the filters and Transforms of the destinations. Unless it is zero, lookTime bounds the
-// look-ups.
-func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, lookTime time.Duration, queue func(context.Context, *batch) (stored int, err error)) error {
+// forward passes a delivery of each event for each destination to queue. Unless it is zero,
+// lookTime bounds the look-ups.
+func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, lookTime time.Duration, queue func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
 	}
@@ -148,7 +142,7 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 		defer cancel()
 	}
 	for _, id := range destinations {
-		r, err := f.directory.route(looking, id, filter)
+		r, err := f.directory.route(looking, id)
 		if err != nil {
 			return err
 		}
@@ -205,7 +199,7 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 				Destination: r.id, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
 				Key: e.Key, Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
 			}}
-			if r.settings != nil {
+			if r.settings != nil && !e.Unfiltered {
 				var left bool
 				p.Body, left, err = r.settings.transform(ctx, e)
 				switch {

@@ -98,11 +98,11 @@ func TestNothingIsStoredForADestinationThatTakesNothing(t *testing.T) {
 		e, err := new(event.Encoder).Encode(&analytics.Track{UserId: "u1", Event: "E", MessageId: "m"})
 		must(t, err)
 		deletion, ids := e, []string{"gone", "crm"}
-		deletion.Type, deletion.ID = "delete", "d"
+		deletion.Type, deletion.ID, deletion.Unfiltered = "delete", "d", true
 		for name, err := range map[string]error{
 			"Forward":         r.Forward(t.Context(), "gone", call("1"), call("2")),
 			"ForwardEvents":   r.ForwardEvents(t.Context(), ids, e),
-			"Announce":        r.Announce(t.Context(), ids, deletion),
+			"an Unfiltered":   r.ForwardEvents(t.Context(), ids, deletion),
 			"ForwardTx":       r.ForwardTx(t.Context(), "tx", "gone", call("3")),
 			"ForwardEventsTx": r.ForwardEventsTx(t.Context(), "tx", []string{"gone"}, e),
 		} {

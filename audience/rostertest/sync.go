@@ -26,8 +26,8 @@ type recorder struct {
 	told []change
 }
 
-// Announce implements audience.Forwarder.
-func (r *recorder) Announce(_ context.Context, _ []string, events ...event.Event) error {
+// ForwardEvents implements audience.Forwarder.
+func (r *recorder) ForwardEvents(_ context.Context, _ []string, events ...event.Event) error {
 	runtime.Gosched() // let the other node run
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,14 +94,14 @@ func (c *crashing) UpdateAudience(ctx context.Context, id string, f func(*audien
 	return c.Roster.UpdateAudience(ctx, id, f)
 }
 
-func (c *crashing) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
+func (c *crashing) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
 	if c.calls++; c.calls >= c.crash {
 		return errCrash
 	}
-	return c.recorder.Announce(ctx, destinations, events...)
+	return c.recorder.ForwardEvents(ctx, destinations, events...)
 }
 
 // sync syncs the audience "vip" of a destination, and returns the error of Sync.
