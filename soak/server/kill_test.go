@@ -145,6 +145,7 @@ const launchHeader = "X-Launch"
 
 type arrival struct {
 	launch   int
+	came     time.Time
 	answered time.Time // zero: not yet
 }
 
@@ -172,7 +173,7 @@ func (a *arrivals) take(w http.ResponseWriter, r *http.Request) {
 		err = json.Unmarshal(body, &m)
 	}
 	launch, lerr := strconv.Atoi(r.Header.Get(launchHeader))
-	this := &arrival{launch: launch}
+	this := &arrival{launch: launch, came: time.Now()}
 	a.mu.Lock()
 	if err != nil || lerr != nil || m.MessageID == "" {
 		a.problems = append(a.problems, fmt.Sprintf("bad webhook %q: %v, %v", body, err, lerr))
@@ -219,7 +220,8 @@ func (a *arrivals) check(t *testing.T, acknowledged map[string]bool, killed map[
 			first := as[i]
 			switch lived := killed[first.launch].Sub(first.answered); {
 			case first.launch == again.launch:
-				t.Errorf("message %s arrived twice from launch %d, want once", id, first.launch)
+				t.Errorf("message %s arrived twice from launch %d, want once: again %v after the first, which was answered after %v",
+					id, first.launch, again.came.Sub(first.came), first.answered.Sub(first.came))
 			case first.answered.IsZero():
 				delivering[first.launch]++
 			case lived > recorded:
