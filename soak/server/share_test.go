@@ -110,16 +110,16 @@ func track(address string, ids ...string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// A counter is a receiver that records how often each message arrives, and when it first did.
+// A counter is a receiver that records how often each message arrives, and when it first and last did.
 type counter struct {
-	random *dice
-	mu     sync.Mutex
-	times  map[string]int
-	first  map[string]time.Time
+	random      *dice
+	mu          sync.Mutex
+	times       map[string]int
+	first, last map[string]time.Time
 }
 
 func newCounter(random *dice) *counter {
-	return &counter{random: random, times: map[string]int{}, first: map[string]time.Time{}}
+	return &counter{random: random, times: map[string]int{}, first: map[string]time.Time{}, last: map[string]time.Time{}}
 }
 
 func (c *counter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
@@ -128,6 +128,7 @@ func (c *counter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.mu.Lock()
+	c.last[event.MessageID] = time.Now()
 	if c.times[event.MessageID]++; c.times[event.MessageID] == 1 {
 		c.first[event.MessageID] = time.Now()
 	}
@@ -215,7 +216,7 @@ func rollingRestart(t *testing.T, length time.Duration, seed uint64, store strin
 	var delays []time.Duration
 	for id, began := range accepted {
 		if n := arrived.times[id]; n != 1 {
-			t.Errorf("call %s arrived %d times, want once", id, n)
+			t.Errorf("call %s arrived %d times, want once; %v and %v after it was made", id, n, arrived.first[id].Sub(began), arrived.last[id].Sub(began))
 		}
 		delays = append(delays, arrived.first[id].Sub(began))
 	}
