@@ -169,10 +169,10 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 	}
 }
 
-// A slowSetter is a store whose Set waits until its context ends.
+// A slowSetter is a store whose SetDocument waits until its context ends.
 type slowSetter struct{ webhook.Store }
 
-func (slowSetter) Set(ctx context.Context, _ store.Setting) (uint64, error) {
+func (slowSetter) SetDocument(ctx context.Context, _ store.Document) (uint64, error) {
 	<-ctx.Done()
 	return 0, ctx.Err()
 }

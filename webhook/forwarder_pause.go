@@ -16,7 +16,7 @@ import (
 // after Resume, even if the forwarder restarts before that. The same holds while a destination is
 // disabled or unknown, unless the forwarder restarts after that and before the attempt.
 //
-// A pause is a setting of the store. It applies to all nodes of the store, after Config.Poll at the
+// A pause is a document in the store. It applies to all nodes of the store, after Config.Poll at the
 // latest, and survives restarts. After an error of the store the destination may be paused or not.
 // The error is ErrUnknownDestination for a destination that Forward would refuse.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
@@ -33,14 +33,14 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	if err := f.directory.known(destination); err != nil {
 		return err
 	}
-	s, p, err := f.pauses.find(ctx, destination)
+	d, p, err := f.pauses.find(ctx, destination)
 	if err != nil {
 		return err
 	}
-	if s.Version != 0 && p.Resumed.IsZero() {
+	if d.Version != 0 && p.Resumed.IsZero() {
 		p.Resumed = f.config.now().UTC()
-		if s.Value, err = json.Marshal(p); err == nil {
-			_, err = f.config.Store.Set(ctx, s)
+		if d.Value, err = json.Marshal(p); err == nil {
+			_, err = f.config.Store.SetDocument(ctx, d)
 		}
 		if err == nil {
 			f.enabled(p.Disabled)

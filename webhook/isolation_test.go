@@ -542,8 +542,8 @@ func TestNothingIsLeftOfAPauseAWeekAfterResume(t *testing.T) {
 			}
 		}
 		time.Sleep(7*24*time.Hour + time.Second)
-		if left := collect(t, r.queue.Settings(t.Context(), "")); len(left) > 0 {
-			t.Errorf("the store has the settings %v, want none", left)
+		if left := collect(t, r.queue.Documents(t.Context(), "pause", "")); len(left) > 0 {
+			t.Errorf("the store has the documents %v, want none", left)
 		}
 	})
 }

@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,11 +14,11 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// pausePrefix and the id of a destination are the name of the setting that pauses it.
-const pausePrefix = "pause/"
+// pauseFolder has the document that pauses a destination, under the destination's id.
+const pauseFolder = "pause"
 
-// A pause is the value of the setting that pauses a destination, as JSON. It has no Reason if Pause
-// was called. Resume sets Resumed. The setting stays for resumedFor, because a delivery whose retry
+// A pause is the value of the document that pauses a destination, as JSON. It has no Reason if Pause
+// was called. Resume sets Resumed. The document stays for resumedFor, because a delivery whose retry
 // window ended in the pause is attempted once more, even if the forwarder restarts before that.
 type pause struct {
 	Disabled
@@ -30,32 +31,33 @@ type pauses struct {
 	schedule *scheduler
 	settler  *settler
 	readings atomic.Uint64 // counts the calls of learn
+
+	mu sync.Mutex // guards the fields below
+	// known is the version of the documents up to which the scheduler knows the pauses, 0 for none.
+	// outdated is when the first of them is to be removed, zero for none.
+	known    uint64
+	outdated time.Time
 }
 
 const resumedFor = 7 * 24 * time.Hour
 
-// find returns the setting of a destination's pause, with the Version zero if there is none.
-func (ps *pauses) find(ctx context.Context, destination string) (store.Setting, pause, error) {
-	name := pausePrefix + destination
-	for s, err := range ps.config.Store.Settings(ctx, name) {
-		if err != nil {
-			return s, pause{}, err
-		}
-		if s.Name == name {
-			p, err := readPause(s)
-			return s, p, err
-		}
+// find returns the document of a destination's pause, with the Version zero if there is none.
+func (ps *pauses) find(ctx context.Context, destination string) (store.Document, pause, error) {
+	d, err := ps.config.Store.Document(ctx, pauseFolder, destination)
+	if err != nil || d.Version == 0 {
+		return d, pause{}, err
 	}
-	return store.Setting{Name: name}, pause{}, nil
+	p, err := readPause(d)
+	return d, p, err
 }
 
 // set pauses a destination in the store, unless it is paused already, and calls learn.
 // stored reports whether this call has stored the pause, even if learn fails.
 func (ps *pauses) set(ctx context.Context, d Disabled) (stored bool, err error) {
-	s, p, err := ps.find(ctx, d.Destination)
-	if err == nil && (s.Version == 0 || !p.Resumed.IsZero()) {
-		if s.Value, err = json.Marshal(pause{Disabled: d}); err == nil {
-			_, err = ps.config.Store.Set(ctx, s)
+	held, p, err := ps.find(ctx, d.Destination)
+	if err == nil && (held.Version == 0 || !p.Resumed.IsZero()) {
+		if held.Value, err = json.Marshal(pause{Disabled: d}); err == nil {
+			_, err = ps.config.Store.SetDocument(ctx, held)
 		}
 		stored = err == nil
 	}
@@ -65,22 +67,33 @@ func (ps *pauses) set(ctx context.Context, d Disabled) (stored bool, err error) 
 	return stored, err
 }
 
-// learn passes the pauses in the store to the scheduler, which keeps its own after an error.
+// learn passes the pauses in the store to the scheduler, unless they are as they were. After an error
+// the scheduler keeps its own.
 func (ps *pauses) learn(ctx context.Context) error {
 	reading := ps.readings.Add(1)
+	upTo, changed, err := ps.changed(ctx)
+	if err != nil || !changed {
+		return err
+	}
 	paused := make(map[string]schedule.Pause)
-	for s, err := range ps.config.Store.Settings(ctx, pausePrefix) {
+	var outdated time.Time
+	for d, err := range ps.config.Store.Documents(ctx, pauseFolder, "") {
 		if err != nil {
 			return err
 		}
-		p, err := readPause(s)
+		p, err := readPause(d)
 		if err != nil {
 			return err
 		}
 		if !p.Resumed.IsZero() {
-			if ps.config.now().Sub(p.Resumed) > resumedFor {
-				_, _ = ps.config.Store.Set(ctx, store.Setting{Name: s.Name, Version: s.Version}) // or another node removes it
+			end := p.Resumed.Add(resumedFor)
+			if ps.config.now().After(end) {
+				d.Value = nil
+				_, _ = ps.config.Store.SetDocument(ctx, d) // or another node removes it
 				continue
+			}
+			if outdated.IsZero() || end.Before(outdated) {
+				outdated = end
 			}
 			paused[p.Destination] = schedule.Pause{Since: p.Since, Resumed: p.Resumed}
 			continue
@@ -94,14 +107,44 @@ func (ps *pauses) learn(ctx context.Context) error {
 		}
 	}
 	ps.settler.returnAll(ps.schedule.SetPaused(paused, reading))
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.known, ps.outdated = max(ps.known, upTo), outdated
 	return nil
 }
 
-func readPause(s store.Setting) (p pause, err error) {
-	if err := json.Unmarshal(s.Value, &p); err != nil {
-		return p, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
+// changed reports whether the store may have other pauses than the scheduler, or has one to remove. It
+// returns the version of the documents up to which it has looked.
+func (ps *pauses) changed(ctx context.Context) (upTo uint64, changed bool, err error) {
+	ps.mu.Lock()
+	upTo = ps.known
+	changed = upTo == 0 || !ps.outdated.IsZero() && ps.config.now().After(ps.outdated)
+	ps.mu.Unlock()
+	for !changed {
+		var some []store.DocumentChange
+		some, upTo, err = ps.config.Store.Changes(ctx, upTo)
+		if err != nil || len(some) == 0 {
+			break
+		}
+		changed = slices.ContainsFunc(some, func(c store.DocumentChange) bool { return c.Folder == pauseFolder })
 	}
-	p.Destination = strings.TrimPrefix(s.Name, pausePrefix)
+	if changed || errors.Is(err, store.ErrTooOld) {
+		_, upTo, err = ps.config.Store.Changes(ctx, store.Latest)
+		return upTo, true, err
+	}
+	if err == nil {
+		ps.mu.Lock()
+		ps.known = max(ps.known, upTo)
+		ps.mu.Unlock()
+	}
+	return upTo, false, err
+}
+
+func readPause(d store.Document) (p pause, err error) {
+	if err := json.Unmarshal(d.Value, &p); err != nil {
+		return p, fmt.Errorf("webhook: document %q in the folder %q: %w", d.Name, d.Folder, err)
+	}
+	p.Destination = d.Name
 	return p, nil
 }
 

@@ -41,18 +41,18 @@ func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[store.Head, error] {
 	return n.Store.Heads(ctx, true)
 }
 
-func (n *node) Set(ctx context.Context, s store.Setting) (uint64, error) {
+func (n *node) SetDocument(ctx context.Context, d store.Document) (uint64, error) {
 	if err := n.failure(); err != nil {
 		return 0, err
 	}
-	return n.Store.Set(ctx, s)
+	return n.Store.SetDocument(ctx, d)
 }
 
-func (n *node) Settings(ctx context.Context, prefix string) iter.Seq2[store.Setting, error] {
+func (n *node) Changes(ctx context.Context, since uint64) ([]store.DocumentChange, uint64, error) {
 	if err := n.failure(); err != nil {
-		return func(yield func(store.Setting, error) bool) { yield(store.Setting{}, err) }
+		return nil, 0, err
 	}
-	return n.Store.Settings(ctx, prefix)
+	return n.Store.Changes(ctx, since)
 }
 
 func (n *node) Present(note func() ([]byte, bool)) {

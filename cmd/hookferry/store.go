@@ -23,7 +23,7 @@ type storeReport struct {
 	Waiting   int      `json:"waiting"`
 	Dead      int      `json:"dead"`
 	Delivered int      `json:"delivered"`
-	Settings  int      `json:"settings"`
+	Documents int      `json:"documents"`
 	Missing   []string `json:"missing"`
 	InDoubt   string   `json:"inDoubt,omitempty"`
 
@@ -41,10 +41,10 @@ func (c *command) readMeter() *meter {
 
 // printReport prints a report and a last line or, with --json, f with the counts of the report.
 func (c *command) printReport(r filequeue.Report, f storeReport, format string, args ...any) error {
-	f.Waiting, f.Dead, f.Delivered, f.Settings, f.Missing, f.InDoubt = r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...), r.InDoubt
+	f.Waiting, f.Dead, f.Delivered, f.Documents, f.Missing, f.InDoubt = r.Waiting, r.Dead, r.Delivered, r.Documents, append([]string{}, r.Missing...), r.InDoubt
 	return c.output(f, func(s screen) {
-		fmt.Fprintf(s, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
-			grouped(r.Waiting), grouped(r.Dead), grouped(r.Delivered), grouped(r.Settings), grouped(len(r.Missing)))
+		fmt.Fprintf(s, "waiting: %s, dead letters: %s, delivered and kept: %s, documents: %s, missing: %s\n",
+			grouped(r.Waiting), grouped(r.Dead), grouped(r.Delivered), grouped(r.Documents), grouped(len(r.Missing)))
 		for _, what := range r.Missing {
 			fmt.Fprintln(s, "missing:", what)
 		}

@@ -14,9 +14,9 @@ import (
 
 // A Report counts the contents of a store's folder, and describes the parts that cannot be read.
 type Report struct {
-	// Waiting, Dead, Delivered and Settings count what could be read: waiting deliveries, dead
-	// letters, deliveries of the history, and settings.
-	Waiting, Dead, Delivered, Settings int
+	// Waiting, Dead, Delivered and Documents count what could be read: waiting deliveries, dead
+	// letters, deliveries of the history, and documents.
+	Waiting, Dead, Delivered, Documents int
 	// Bytes is the size of the records in all segments. Needed is how many of those bytes the store
 	// still needs: those that Config.MaxBytes bounds, and those of the dedup window.
 	Bytes, Needed int64

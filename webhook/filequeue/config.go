@@ -36,7 +36,7 @@ var (
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
 	// MaxBytes bounds the bytes of the records of deliveries, dead letters, the history and
-	// settings that are needed. The files take up to about twice that and the dedup window, and 50
+	// documents that are needed. The files take up to about twice that and the dedup window, and 50
 	// MB more. At the bound Put returns store.ErrQueueFull, and stored deliveries can still be
 	// settled. With zero or store.Unlimited, only the size of the disk is a bound.
 	MaxBytes int64

@@ -196,7 +196,7 @@ func fill(t *testing.T, dir string) {
 			}
 		}
 	}
-	if _, err := s.Set(t.Context(), store.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil {
+	if _, err := s.SetDocument(t.Context(), store.Document{Folder: "pause", Name: "a", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.UpdateAudience(t.Context(), "vip", func(rec *audience.Record, members audience.Members) error {
@@ -211,13 +211,13 @@ func fill(t *testing.T, dir string) {
 }
 
 // Check names all that is missing from a damaged store. Rescue copies the rest to a new store,
-// audiences and settings included.
+// audiences and documents included.
 func TestCheckAndRescue(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "store")
 	fill(t, from)
 	r, err := filequeue.Check(t.Context(), from, nil)
-	if err != nil || r.Waiting != 90 || r.Dead != 10 || r.Settings != 1 || len(r.Missing) != 0 {
-		t.Errorf("Check = %+v, %v; want 90 waiting, 10 dead, 1 setting, nothing missing", r, err)
+	if err != nil || r.Waiting != 90 || r.Dead != 10 || r.Documents != 1 || len(r.Missing) != 0 {
+		t.Errorf("Check = %+v, %v; want 90 waiting, 10 dead, 1 document, nothing missing", r, err)
 	}
 	segments, err := filepath.Glob(filepath.Join(from, "*.log"))
 	if err != nil || len(segments) < 3 {
@@ -254,8 +254,8 @@ func TestCheckAndRescue(t *testing.T) {
 		t.Errorf("Rescue = %+v, %v, %d bytes not read; want 10 dead, 40 to 65 waiting, 3 reports, 0 bytes", rescued, err, last)
 	}
 	again, err := filequeue.Check(t.Context(), to, nil)
-	if again.Waiting != rescued.Waiting || again.Dead != rescued.Dead || again.Settings != 1 || err != nil {
-		t.Errorf("Check of the rescued store = %+v, %v; want %d waiting, %d dead, 1 setting", again, err, rescued.Waiting, rescued.Dead)
+	if again.Waiting != rescued.Waiting || again.Dead != rescued.Dead || again.Documents != 1 || err != nil {
+		t.Errorf("Check of the rescued store = %+v, %v; want %d waiting, %d dead, 1 document", again, err, rescued.Waiting, rescued.Dead)
 	}
 	if _, err := filequeue.Rescue(t.Context(), from, to, nil); err == nil {
 		t.Error("Rescue to an existing store = nil, want an error")

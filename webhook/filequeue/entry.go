@@ -26,7 +26,7 @@ type entry struct {
 // maxState is the length of the longest state record, in bytes.
 const maxState = 8 * math.MaxUint16
 
-// entryOf returns the entry of a whole record, or of a setting.
+// entryOf returns the entry of a whole record, or of a document.
 func entryOf(r *record) entry {
 	e := entry{due: r.due, seq: r.seq, put: r.pos, length: r.length}
 	e.setBytes(int64(r.size))

@@ -33,7 +33,7 @@ func segmentsOf(f *testing.F) map[segmentID][]byte {
 		if _, err := s.Settle(f.Context(), []store.Settlement{{Verdict: store.Bury, Delivery: ps[0].Delivery, Reason: store.ReasonExpired, At: s.Now()}}); err != nil {
 			f.Fatal(err)
 		}
-		if _, err := s.Set(f.Context(), store.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil && err != store.ErrConflict {
+		if _, err := s.SetDocument(f.Context(), store.Document{Folder: "pause", Name: "a", Value: []byte("{}")}); err != nil && err != store.ErrConflict {
 			f.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

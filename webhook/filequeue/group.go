@@ -117,34 +117,37 @@ func (g *group) store(ts []transition, maxBytes int64) error {
 	return nil
 }
 
-// set changes a setting, or removes it if e.Value is nil. It returns the new version. It must be the
+// set changes a document, or removes it if d.Value is nil. It returns the new version. It must be the
 // only op of its group, because it does not see the changes of other ops in the same group.
-func (g *group) set(e store.Setting) (uint64, error) {
-	old, had := g.index.settings[e.Name]
-	if had && old.setting.Version != e.Version || !had && e.Version != 0 {
+func (g *group) set(d store.Document) (uint64, error) {
+	x := g.index
+	old, had := x.papers[paperOf(&d)]
+	if had && old.seq != d.Version || !had && d.Version != 0 {
 		return 0, store.ErrConflict
 	}
 	var refs []ref
 	if had {
-		refs = []ref{{old.setting.Version, old.entry.put.seg}}
-		g.then(func() {
-			g.index.count(&old.entry, -1)
-			delete(g.index.settings, e.Name)
-		})
+		refs = []ref{{old.seq, old.put.seg}}
+		g.then(func() { x.count(old, -1) })
 	}
 	gone := listing(kindGone, refs)
-	if had || e.Value == nil {
+	if had || d.Value == nil {
 		g.add(&gone)
 	}
-	if e.Value == nil {
-		return gone.seq, nil
+	if d.Value == nil {
+		d.Version = gone.seq
+		g.then(func() {
+			delete(x.papers, paperOf(&d))
+			x.documents.Set(d, time.Now())
+		})
+		return d.Version, nil
 	}
-	e.Version = 0
-	r := settingRecord(&e)
+	d.Version = 0
+	r := documentRecord(&d)
 	g.add(&r)
-	e.Version = r.seq
-	g.then(func() { g.index.keep(&r, e) })
-	return e.Version, nil
+	d.Version = r.seq
+	g.then(func() { x.keep(&r, d) })
+	return d.Version, nil
 }
 
 // remember adds records of kindKeys to the group.

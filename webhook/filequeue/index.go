@@ -23,9 +23,10 @@ type index struct {
 	dead      queue
 	history   queue
 	seen      *store.Window
-	settings  map[string]*setting // by name
-	losses    int                 // lost deliveries, since the folder was created
-	tidy      store.Signal        // the janitor may have work
+	documents store.DocumentMap
+	papers    map[string]*entry // of the records of the documents, by paperOf
+	losses    int               // lost deliveries, since the folder was created
+	tidy      store.Signal      // the janitor may have work
 
 	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
 	moved   []transition    // that remove watched deliveries from the queues that they entered since
@@ -222,9 +223,9 @@ func (x *index) moves(g *segment) (moves []move) {
 	}
 	x.mu.Lock()
 	needed := g.live > 0
-	for _, s := range x.settings {
-		if s.entry.put.seg == g.id.number {
-			moves = append(moves, move{entry: s.entry, from: queueID{kindSetting, s.setting.Name}, copy: settingRecord(&s.setting)})
+	for d := range x.documents.All() {
+		if p := paperOf(&d); x.papers[p].put.seg == g.id.number {
+			moves = append(moves, move{entry: *x.papers[p], from: queueID{kindDocument, p}, copy: documentRecord(&d)})
 		}
 	}
 	for _, c := range x.claims {
@@ -243,10 +244,10 @@ func (x *index) moves(g *segment) (moves []move) {
 func (x *index) locate(m *move, claimed map[uint64]*claim) (e *entry) {
 	if c := claimed[m.entry.seq]; c != nil {
 		e = &c.entry
-	} else if m.from.kind != kindSetting {
+	} else if m.from.kind == kindDocument {
+		e = x.papers[m.from.destination]
+	} else {
 		e = x.queue(m.from).at(m.entry.rank())
-	} else if s := x.settings[m.from.destination]; s != nil {
-		e = &s.entry
 	}
 	if e == nil || *e != m.entry {
 		return nil
@@ -306,9 +307,13 @@ func (x *index) waitingAfter(destination string, from rank) (all []entry) {
 	return all[:min(len(all), page)]
 }
 
-// keep adds a setting with its record to the index.
-func (x *index) keep(r *record, e store.Setting) {
-	s := &setting{e, entryOf(r)}
-	x.settings[e.Name] = s
-	x.count(&s.entry, 1)
+// keep adds a document with its record to the index.
+func (x *index) keep(r *record, d store.Document) {
+	e := entryOf(r)
+	x.papers[paperOf(&d)] = &e
+	x.documents.Set(d, time.Now())
+	x.count(&e, 1)
 }
+
+// paperOf returns the folder and the name of a document as one string, which no other document has.
+func paperOf(d *store.Document) string { return string(rune(len(d.Folder))) + d.Folder + d.Name }

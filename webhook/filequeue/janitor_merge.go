@@ -6,11 +6,11 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A move copies an entry, of a delivery or of a setting, to the active segment.
+// A move copies an entry, of a delivery or of a document, to the active segment.
 type move struct {
 	entry entry
-	from  queueID // or the queue to which the delivery may return, if it is claimed; of a setting, its name
-	copy  record  // without a payload if there is nothing to copy; of a setting, moves makes it
+	from  queueID // or the queue to which the delivery may return, if it is claimed; of a document, its paperOf
+	copy  record  // without a payload if there is nothing to copy; of a document, moves makes it
 }
 
 // maxMove is about how many bytes a merge copies in one commit. Then it pauses movePace times as long

@@ -30,7 +30,7 @@ type ledger struct {
 	s        *filequeue.Store
 	may      map[string]map[string]bool // the states that each delivery may have, by id(d)
 	together [][]string                 // for each Put that failed its deliveries: all were stored, or none
-	setting  map[string]bool            // the values that the setting may have
+	document map[string]bool            // the values that the document may have
 	version  uint64
 	held     []store.Delivery // claimed deliveries
 	ids      int              // how many ids were used
@@ -52,7 +52,7 @@ func stateDead(d *store.Ended) string {
 }
 
 func newLedger(t *testing.T, rnd *rand.Rand) *ledger {
-	return &ledger{T: t, rnd: rnd, may: make(map[string]map[string]bool), setting: map[string]bool{"": true}, body: 3000}
+	return &ledger{T: t, rnd: rnd, may: make(map[string]map[string]bool), document: map[string]bool{"": true}, body: 3000}
 }
 
 func (l *ledger) open(d disk.Disk, c filequeue.Config) error {
@@ -105,11 +105,11 @@ func (l *ledger) step() {
 		l.reviveOrDiscard()
 	case n == 18:
 		value := fmt.Sprint("value ", l.rnd.IntN(1000))
-		v, err := l.s.Set(ctx, store.Setting{Name: "pause/a", Value: []byte(value), Version: l.version})
+		v, err := l.s.SetDocument(ctx, store.Document{Folder: "pause", Name: "a", Value: []byte(value), Version: l.version})
 		if err != nil {
-			l.setting[value] = true
+			l.document[value] = true
 		} else {
-			l.setting, l.version = map[string]bool{value: true}, v
+			l.document, l.version = map[string]bool{value: true}, v
 		}
 	default:
 		time.Sleep(time.Duration(l.rnd.IntN(2000)) * time.Millisecond)
@@ -272,16 +272,16 @@ func (l *ledger) check() {
 	}
 	l.together = nil
 	value, version := "", uint64(0)
-	for e, err := range l.s.Settings(l.Context(), "") {
+	for e, err := range l.s.Documents(l.Context(), "pause", "") {
 		if err != nil {
-			l.Fatalf("Settings: %v", err)
+			l.Fatalf("Documents: %v", err)
 		}
 		value, version = string(e.Value), e.Version
 	}
-	if !l.setting[value] {
-		l.Fatalf("the setting is %q, want one of %v", value, l.setting)
+	if !l.document[value] {
+		l.Fatalf("the document is %q, want one of %v", value, l.document)
 	}
-	l.setting, l.version = map[string]bool{value: true}, version
+	l.document, l.version = map[string]bool{value: true}, version
 	c, err := l.s.Count(l.Context())
 	waiting, dead := 0, 0
 	for _, may := range l.may {

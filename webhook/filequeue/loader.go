@@ -17,7 +17,7 @@ import (
 type loader struct {
 	store  *Store
 	gone   seqSet            // records that are gone
-	met    seqSet            // whole records and settings that the loader has found
+	met    seqSet            // whole records and documents that the loader has found
 	states map[uint64]record // the latest states of deliveries whose whole records are yet to come
 	keys   []timedKey
 
@@ -54,7 +54,7 @@ type timedKey struct {
 // newLoader returns the loader of an empty Store without goroutines.
 func newLoader(d disk.Disk, dir string, c Config, lock io.Closer) *loader {
 	x := &index{
-		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), settings: make(map[string]*setting),
+		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), papers: make(map[string]*entry),
 		news: make(map[string]struct{}), changed: store.NewSignal(), tidy: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 	}
 	s := &Store{config: c, lock: lock, disk: d, index: x, reader: &reader{index: x, logger: c.Logger, told: make(map[uint64]bool)}}
@@ -210,7 +210,7 @@ func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
 	if r.damaged && !r.delivery() {
 		ld.unlisted = ld.unlisted || ld.needed == nil && r.kind == kindSegments
-		ld.report("%s: a record at %d cannot be read; a setting may be missing, or deliveries that were done may be delivered again", g.id.name(), r.pos.off)
+		ld.report("%s: a record at %d cannot be read; a document may be missing, or deliveries that were done may be delivered again", g.id.name(), r.pos.off)
 		return
 	}
 	switch r.kind {
@@ -237,11 +237,9 @@ func (ld *loader) apply(g *segment, r *record) {
 			ld.remember([16]byte(keys), r.due)
 		}
 		g.keys += recordSize(int(r.length))
-	case kindSetting:
-		if e := r.setting(); ld.meet(g, r) {
-			if _, later := ld.store.index.settings[e.Name]; !later {
-				ld.store.index.keep(r, e)
-			}
+	case kindDocument:
+		if d := r.document(); ld.meet(g, r) && ld.store.index.papers[paperOf(&d)] == nil { // no later version
+			ld.store.index.keep(r, d)
 		}
 	default:
 		if r.whole() {
@@ -252,7 +250,7 @@ func (ld *loader) apply(g *segment, r *record) {
 	}
 }
 
-// meet reports whether a whole record or a setting is needed, and not a copy of what the loader has
+// meet reports whether a whole record or a document is needed, and not a copy of what the loader has
 // found already.
 func (ld *loader) meet(g *segment, r *record) bool {
 	if !ld.met.add(r.seq) {
@@ -311,6 +309,7 @@ func (ld *loader) put(g *segment, r *record) {
 // finish sorts the queues, and fills the dedup window.
 func (ld *loader) finish() {
 	x := ld.store.index
+	x.documents.Forget(ld.seq)
 	x.dead.sort()
 	x.history.sort()
 	for _, l := range x.lanes {
@@ -338,7 +337,7 @@ func (s seqSet) add(seq uint64) bool {
 
 // reportOn returns a Report about what is in an index.
 func (ld *loader) reportOn(x *index) Report {
-	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing, InDoubt: ld.doubt}
+	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Documents: len(x.papers), Missing: ld.missing, InDoubt: ld.doubt}
 	for _, g := range x.segs {
 		r.Bytes, r.Needed = r.Bytes+g.end, r.Needed+g.needed()
 	}
@@ -350,10 +349,10 @@ func (ld *loader) copyTo(s *Store) error {
 	err := s.writer.do(ld.ctx, func(g *group) error {
 		g.seq = max(g.seq, ld.seq+1)
 		g.gone(nil, ld.store.index.losses+len(ld.lost))
-		for _, e := range ld.store.index.settings {
-			r := settingRecord(&e.setting)
+		for d := range ld.store.index.documents.All() {
+			r := documentRecord(&d)
 			g.add(&r)
-			g.then(func() { g.index.keep(&r, e.setting) })
+			g.then(func() { g.index.keep(&r, d) })
 		}
 		return nil
 	}, alone, true)

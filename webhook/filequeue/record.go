@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/fnv"
+	"slices"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -50,13 +51,13 @@ const (
 	kindDead
 	kindDelivered // the delivery is in the history
 	// kindGone lists records that are not needed any more: deliveries that were delivered,
-	// discarded, erased or lost, and old versions of settings. The tag has the sequence number and
+	// discarded, erased or lost, and old versions of documents. The tag has the sequence number and
 	// the segment of each, as uvarints. The size is the number of lost deliveries among them, which
 	// the store has dropped because they could not be read.
 	kindGone
-	// kindSetting has a setting. The tag is the name and the value, and the size is the length of
-	// the name. The sequence number is the version.
-	kindSetting
+	// kindDocument has a document. The tag is its folder, its name and its value, due is the length of
+	// the folder, and the size is that of the folder and the name. The sequence number is the version.
+	kindDocument
 	// kindKeys has the dedup keys of puts whose segment was removed. The tag consists of the keys.
 	// The header field due is the time of the latest of these puts.
 	kindKeys
@@ -253,11 +254,11 @@ func (r *record) refs() (refs []ref) {
 	return refs
 }
 
-// settingRecord returns the record of a setting. If its Version is zero, the record has no sequence
+// documentRecord returns the record of a document. If its Version is zero, the record has no sequence
 // number yet.
-func settingRecord(s *store.Setting) record {
-	r := tagged(kindSetting, append([]byte(s.Name), s.Value...))
-	r.seq, r.size = s.Version, uint32(len(s.Name))
+func documentRecord(d *store.Document) record {
+	r := tagged(kindDocument, slices.Concat([]byte(d.Folder), []byte(d.Name), d.Value))
+	r.seq, r.due, r.size = d.Version, int64(len(d.Folder)), uint32(len(d.Folder)+len(d.Name))
 	return r
 }
 
@@ -268,8 +269,11 @@ func keysRecord(keys []byte, last int64) record {
 	return r
 }
 
-// setting decodes a setting. The result shares no memory with the record.
-func (r *record) setting() store.Setting {
+// document decodes a document. The result shares no memory with the record.
+func (r *record) document() store.Document {
 	n := min(int(r.size), len(r.payload))
-	return store.Setting{Name: string(r.payload[:n]), Value: append([]byte{}, r.payload[n:]...), Version: r.seq}
+	folder := min(max(int(r.due), 0), n)
+	return store.Document{
+		Folder: string(r.payload[:folder]), Name: string(r.payload[folder:n]), Value: append([]byte{}, r.payload[n:]...), Version: r.seq,
+	}
 }

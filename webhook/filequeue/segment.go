@@ -49,7 +49,7 @@ type segment struct {
 	pins atomic.Int32 // one for the index, and one for each reader; the last unpin closes the file
 
 	end    int64 // the offset where the records end; it grows while the segment is active
-	live   int64 // bytes of the records of deliveries and settings that are needed
+	live   int64 // bytes of the records of deliveries and documents that are needed
 	keys   int64 // bytes of the records of kindKeys
 	sealed bool  // no record is appended any more
 	hinted bool  // it has a hint, or can have none because it is damaged

@@ -60,11 +60,10 @@ type Store struct {
 	closed    bool
 	bytes     int64 // the bytes that count toward maxBytes
 	seen      *store.Window
-	seq       uint64           // the number of the latest delivery, claim, retry, dead letter or setting
+	seq       uint64           // the number of the latest delivery, claim, retry, dead letter or document
 	lanes     map[string]*lane // by destination; only those with deliveries
 	claims    map[uint64]*item
 	dead      map[string]*store.Ended // by key; a dead letter never changes
-	settings  map[string]store.Setting
 	documents store.DocumentMap
 	audiences map[string]*members // by audience id
 }
@@ -89,7 +88,7 @@ func Open(c Config) (*Store, error) {
 	return &Store{
 		maxBytes: c.MaxBytes, changed: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 		lanes: make(map[string]*lane), claims: make(map[uint64]*item), dead: make(map[string]*store.Ended),
-		settings: make(map[string]store.Setting), audiences: make(map[string]*members),
+		audiences: make(map[string]*members),
 	}, nil
 }
 
@@ -352,7 +351,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.lanes, s.seen, s.claims, s.dead, s.settings, s.audiences = nil, nil, nil, nil, nil, nil
+	s.lanes, s.seen, s.claims, s.dead, s.audiences = nil, nil, nil, nil, nil
 	return nil
 }
 

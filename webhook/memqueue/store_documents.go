@@ -9,9 +9,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-var _ store.Documents = (*Store)(nil)
-
-// Document implements store.Documents.
+// Document implements store.DocumentStore.
 func (s *Store) Document(ctx context.Context, folder, name string) (store.Document, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,12 +19,12 @@ func (s *Store) Document(ctx context.Context, folder, name string) (store.Docume
 	return s.documents.Get(folder, name), nil
 }
 
-// Documents implements store.Documents. It yields the documents that there were when the loop began.
+// Documents implements store.DocumentStore. It yields the documents that there were when the loop began.
 func (s *Store) Documents(ctx context.Context, folder, after string) iter.Seq2[store.Document, error] {
 	return page(ctx, s, func() []store.Document { return s.documents.List(folder, after) })
 }
 
-// SetDocument implements store.Documents.
+// SetDocument implements store.DocumentStore.
 func (s *Store) SetDocument(ctx context.Context, d store.Document) (version uint64, err error) {
 	if err := d.Check(); err != nil {
 		return 0, err
@@ -45,7 +43,7 @@ func (s *Store) SetDocument(ctx context.Context, d store.Document) (version uint
 	return d.Version, nil
 }
 
-// Changes implements store.Documents.
+// Changes implements store.DocumentStore.
 func (s *Store) Changes(ctx context.Context, since uint64) ([]store.DocumentChange, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

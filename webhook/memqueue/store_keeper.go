@@ -1,10 +1,8 @@
 package memqueue
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -153,42 +151,6 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.Destinat
 		}
 		return all
 	})
-}
-
-// Settings implements store.Keeper.
-func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[store.Setting, error] {
-	return page(ctx, s, func() (found []store.Setting) {
-		for name, e := range s.settings {
-			if strings.HasPrefix(name, prefix) {
-				found = append(found, e)
-			}
-		}
-		slices.SortFunc(found, func(a, b store.Setting) int { return strings.Compare(a.Name, b.Name) })
-		return found
-	})
-}
-
-// Set implements store.Keeper.
-func (s *Store) Set(ctx context.Context, e store.Setting) (uint64, error) {
-	if err := e.Check(); err != nil {
-		return 0, fmt.Errorf("memqueue: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
-		return 0, err
-	}
-	if s.settings[e.Name].Version != e.Version {
-		return 0, store.ErrConflict
-	}
-	s.seq++
-	if e.Value == nil {
-		delete(s.settings, e.Name)
-	} else {
-		e = store.Setting{Name: strings.Clone(e.Name), Value: bytes.Clone(e.Value), Version: s.seq}
-		s.settings[e.Name] = e
-	}
-	return s.seq, nil
 }
 
 // Change implements store.Keeper.

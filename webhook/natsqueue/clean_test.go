@@ -23,7 +23,7 @@ import (
 // logMessages returns the messages in the log of partition 0.
 func logMessages(t *testing.T, s *Store) (all []*jetstream.RawStreamMsg) {
 	t.Helper()
-	for m, err := range s.conn.list(t.Context(), s.conn.config.prefix(0)+"log.*") {
+	for m, err := range s.conn.list(t.Context(), s.conn.config.prefix(0)+"log.*", 1) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 		ready(q).cleaner.clean(t.Context(), true)
 		until(t, "the log has only the last record", func() bool { return len(logMessages(t, q)) == 1 })
 		var aside []string
-		for m, err := range q.conn.list(t.Context(), p.prefix+kindDamaged) {
+		for m, err := range q.conn.list(t.Context(), p.prefix+kindDamaged, 1) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestManyDamagedDeliveriesAreSetAside(t *testing.T) {
 		}
 		until(t, "the log has only the last record", func() bool { return len(logMessages(t, q)) == 1 })
 		aside := 0
-		for _, err := range q.conn.list(t.Context(), p.prefix+kindDamaged) {
+		for _, err := range q.conn.list(t.Context(), p.prefix+kindDamaged, 1) {
 			if aside++; err != nil {
 				t.Fatal(err)
 			}
@@ -226,7 +226,7 @@ func TestKeysAreBoundedByCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			keys, last := 0, uint64(0)
-			for m, err := range q.conn.list(t.Context(), p.prefix+kindKey) {
+			for m, err := range q.conn.list(t.Context(), p.prefix+kindKey, 1) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -21,24 +22,36 @@ const (
 // prefix returns the beginning of the subjects of a partition. A kind follows it.
 func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
-// heartbeat, reserve, setting, audience and member return the subjects of the stream that belong to no
-// partition; see reserveBytes, settingGroup and, for dead letters, deadSubject.
+// heartbeat, reserve, document, audience and member return the subjects of the stream that belong to no
+// partition; see reserveBytes and, for dead letters, deadSubject.
 func (c *Config) heartbeat(node string) string { return c.Stream + ".node." + node }
 func (c *Config) reserve() string              { return c.Stream + ".reserve" }
 func (c *Config) audience(token string) string { return c.Stream + ".audience." + token }
-func (c *Config) setting(group, token string) string {
-	return c.Stream + ".setting." + group + "." + token
-}
 func (c *Config) member(id, token string) string {
 	return c.Stream + ".member." + id + "." + token
 }
 
-// settingGroup hashes what a setting's name has before its first "/", or the whole name if it has none.
-// The hash is a token of the setting's subject: the settings below one prefix share it, so a node can
-// read them and no others.
-func settingGroup(name string) string {
-	text, _, _ := strings.Cut(name, "/")
-	return decimal(uint64(hash(text)))
+// document returns the subject of a document. The hash of its folder is one token, so that a node can
+// read one folder and hardly anything else. The path is the last token.
+func (c *Config) document(folder, name string) string {
+	return strings.TrimSuffix(c.documents(folder), "*") + token(string(rune(len(folder)))+folder+name)
+}
+
+// documents returns a pattern for the documents of a folder, and of others with the same hash.
+func (c *Config) documents(folder string) string {
+	return c.Stream + ".document." + decimal(uint64(hash(folder))) + ".*"
+}
+
+func (c *Config) allDocuments() string { return c.Stream + ".document.>" }
+
+// splitPath returns the folder and the name in the last token of a document's subject, decoded. It
+// returns no folder for a token that the method document does not make.
+func splitPath(path string) (folder, name string) {
+	n, size := utf8.DecodeRuneInString(path)
+	if rest := path[size:]; int(n) <= len(rest) {
+		return rest[:n], rest[n:]
+	}
+	return "", path
 }
 
 // deadSubject returns the subject of a dead letter: its bucket, its destination, and a part of the

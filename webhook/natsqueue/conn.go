@@ -85,9 +85,9 @@ func next(subject string, seq uint64, data []byte, headers ...string) *parcel {
 	return one(subject, data, append(headers, headerExpected, decimal(seq), headerWrite, nuid.Next())...)
 }
 
-// goneTTL is how long the server keeps the message of a removed document. In this time every replica
-// learns of it.
-const goneTTL = "60s"
+// goneTTL is how long the server keeps the message of a removed document: store.RememberRemoved and
+// five minutes.
+const goneTTL = "3900s"
 
 // document is next for a document: a message that replaces all earlier ones of its subject. Empty
 // data removes the document.

@@ -176,13 +176,14 @@ func readMessage(m *nats.Msg) (*jetstream.RawStreamMsg, error) {
 // errBehind is the error of a call if the servers that answer do not have the latest messages.
 var errBehind = errors.New("the servers that answer do not have the latest messages of the stream")
 
-// list yields the messages under subjects, in their order, up to the last one that the leader has. The
+// list yields the messages under subjects, in their order, from the sequence next up to the last one
+// that the leader has. The
 // pages may come from several replicas. If one of them lags behind, list may yield a message that has
 // been replaced since, and then the message that has replaced it. An error ends the list.
-func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[*jetstream.RawStreamMsg, error] {
+func (s *conn) list(ctx context.Context, subjects string, next uint64) iter.Seq2[*jetstream.RawStreamMsg, error] {
 	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
 		last, err := s.last(ctx, subjects)
-		for next, wait := uint64(1), behind; err == nil && next <= last.Sequence; {
+		for wait := behind; err == nil && next <= last.Sequence; {
 			var page []*jetstream.RawStreamMsg
 			page, err = s.page(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects}, 0)
 			if err == nil && len(page) == 0 { // the replica lags behind, or the last message has been removed
@@ -210,7 +211,7 @@ func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[*jetstream.R
 // subjects of other programs.
 func (s *conn) documents(ctx context.Context, subjects string) (map[string]*jetstream.RawStreamMsg, error) {
 	all := make(map[string]*jetstream.RawStreamMsg)
-	for m, err := range s.list(ctx, subjects) {
+	for m, err := range s.list(ctx, subjects, 1) {
 		if err != nil {
 			return nil, err
 		}

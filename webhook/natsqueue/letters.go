@@ -81,7 +81,7 @@ func (s *letters) buckets(ctx context.Context, f store.EndedFilter, after string
 // after is not empty, it is a key, and bucket returns only the keys that follow this key.
 func (s *letters) bucket(ctx context.Context, n uint64, f store.EndedFilter, after string) ([]string, error) {
 	return call(ctx, s.life, "listing dead letters", func() (keys []string, _ error) {
-		for m, err := range s.conn.list(ctx, s.conn.config.deadFilter(decimal(n), f)) {
+		for m, err := range s.conn.list(ctx, s.conn.config.deadFilter(decimal(n), f), 1) {
 			if err != nil {
 				return nil, err
 			}

@@ -379,7 +379,7 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 		defer a.Close()
 		mustPut(t, a, deliveries("d", 0, 2)...)
 		settle(t, a, store.Bury, fetch(t, a, 2, "d")...)
-		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y.z", "dead.1.y.0", "setting.0.=", "setting.0.x"} {
+		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y.z", "dead.1.y.0", "document.0.=", "document.0.x"} {
 			if err := a.conn.store(t.Context(), one(DefaultStream+"."+subject, []byte("?"))); err != nil {
 				t.Fatal(err)
 			}
@@ -399,8 +399,8 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 		if n != 2 {
 			t.Errorf("Dead yields %d, want 2", n)
 		}
-		for s, err := range b.Settings(t.Context(), "") {
-			t.Errorf("Settings yields %v, %v; want nothing", s, err)
+		for s, err := range b.Documents(t.Context(), "x", "") {
+			t.Errorf("Documents yields %v, %v; want nothing", s, err)
 		}
 		if nodes, err := b.Nodes(t.Context()); err != nil || len(nodes) != 2 {
 			t.Errorf("Nodes = %v, %v; want 2 nodes", nodes, err)

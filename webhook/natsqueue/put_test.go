@@ -47,12 +47,15 @@ func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 			"Settle": func() error { _, err := q.Settle(t.Context(), settlements(store.Done, held[0])); return err },
 			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(store.Bury, held[1])); return err },
 			"Count":  func() error { _, err := q.Count(t.Context()); return err },
-			"Set":    func() error { _, err := q.Set(t.Context(), store.Setting{Name: "a", Value: []byte("b")}); return err },
+			"SetDocument": func() error {
+				_, err := q.SetDocument(t.Context(), store.Document{Folder: "a", Name: "a", Value: []byte("b")})
+				return err
+			},
 			"UpdateAudience": func() error {
 				return q.UpdateAudience(t.Context(), "vip", func(*audience.Record, audience.Members) error { return nil })
 			},
-			"Settings": func() error {
-				for _, err := range q.Settings(t.Context(), "") {
+			"Documents": func() error {
+				for _, err := range q.Documents(t.Context(), "a", "") {
 					return err
 				}
 				return nil

@@ -158,13 +158,13 @@ func TestListsWaitForLaggingReplica(t *testing.T) {
 		if erased, _, err := q.Erase(t.Context(), "ann"); erased != 1 || err != nil {
 			t.Errorf("Erase = %d, %v; want 1, the dead letter", erased, err)
 		}
-		if _, err := q.Set(t.Context(), store.Setting{Name: "a/b", Value: []byte("c")}); err != nil {
+		if _, err := q.SetDocument(t.Context(), store.Document{Folder: "a", Name: "b", Value: []byte("c")}); err != nil {
 			t.Fatal(err)
 		}
 		lags.Store(true)
-		for _, err := range q.Settings(t.Context(), "a/") {
+		for _, err := range q.Documents(t.Context(), "a", "") {
 			if err == nil {
-				t.Error("Settings of a replica that never catches up yields a setting, want an error")
+				t.Error("Documents of a replica that never catches up yields a document, want an error")
 			}
 		}
 		lags.Store(false)

@@ -30,6 +30,7 @@ type Store struct {
 	asker      *asker      // asks other nodes
 	letters    *letters    // dead letters
 	roster     *roster     // audiences
+	seen       seen        // of the documents
 
 	subs []*nats.Subscription
 }

@@ -115,7 +115,7 @@ func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowTo
 }
 
 // page is how many rows of a list are read at once, and chunkPage how many chunks. The largest rows of
-// lists are settings, with up to 64 KB each.
+// lists are documents, with up to 64 KB each.
 const (
 	page      = 64
 	chunkPage = 16

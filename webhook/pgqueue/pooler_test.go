@@ -64,7 +64,7 @@ func TestPooler(t *testing.T) {
 			if n, _, err := q.Change(ctx, store.WaitingFilter{Destination: "mail"}, store.Discarded); n+dead != 60 || err != nil {
 				t.Errorf("after reviving %d, Change to Discarded = %d, %v; want 60 in all", dead, n, err)
 			}
-			if _, err := q.Set(ctx, store.Setting{Name: "pause/crm", Value: []byte("{}")}); err != nil {
+			if _, err := q.SetDocument(ctx, store.Document{Folder: "pause", Name: "crm", Value: []byte("{}")}); err != nil {
 				t.Error(err)
 			}
 			if err := errors.Join(q.maintainer.upkeep(ctx), q.maintainer.takeOver(ctx)); err != nil {

@@ -73,7 +73,7 @@ func useAll(t testing.TB, q *Store) {
 			return err
 		},
 		func() error {
-			_, err := q.Set(ctx, store.Setting{Name: "pause/crm", Value: []byte("{}")})
+			_, err := q.SetDocument(ctx, store.Document{Folder: "pause", Name: "crm", Value: []byte("{}")})
 			return err
 		},
 		func() error { return q.claimer.release(ctx, 0) },

@@ -648,7 +648,7 @@ func TestWaitingView(t *testing.T) {
 		later[i].Due = time.Now().Add(time.Hour)
 	}
 	putAll(t, s, slices.Concat(deliveries("crm", 0, 3), later, dies, deliveries("paused", 0, 1))...)
-	if _, err := s.Set(t.Context(), store.Setting{Name: "pause/paused", Value: []byte("{}")}); err != nil {
+	if _, err := s.SetDocument(t.Context(), store.Document{Folder: "pause", Name: "paused", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	fetchUntil(t, s, 1, "crm")

@@ -103,9 +103,10 @@ DO $$
 DECLARE
 	name text;
 BEGIN
-	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '%[1]s' AND tablename NOT IN ('version', 'state') LOOP
+	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '%[1]s' AND tablename NOT IN ('version', 'state', 'document_state') LOOP
 		EXECUTE 'DELETE FROM %[1]s.' || name;
 	END LOOP;
+	UPDATE %[1]s.document_state SET latest = 0, forgotten = 0;
 	UPDATE %[1]s.state SET chunk_part = 0, chunk_since = clock_timestamp(), dedup_part = 0, dedup_since = clock_timestamp();
 END
 $$`

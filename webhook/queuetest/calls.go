@@ -19,7 +19,7 @@ func busy(k *kit) map[string]func(ctx context.Context) error {
 	k.put(k.delivery("a", "1"))
 	claimed := k.fetch(1, "a")[0]
 	k.put(k.delivery("a", "2"))
-	k.set("doc/1", []byte("{}"), 0)
+	k.write("doc", "1", []byte("{}"), 0)
 	more, filter := k.delivery("a", "3"), store.WaitingFilter{Destination: "a"}
 
 	type ctx = context.Context
@@ -44,8 +44,13 @@ func busy(k *kit) map[string]func(ctx context.Context) error {
 		"Erase":              func(c ctx) error { _, _, err := s.Erase(c, "user-1"); return err },
 		"Count":              func(c ctx) error { _, err := s.Count(c); return err },
 		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c)); return err },
-		"Settings":           func(c ctx) error { _, err := list(s.Settings(c, "doc/")); return err },
-		"Set":                func(c ctx) error { _, err := s.Set(c, store.Setting{Name: "doc/2", Value: []byte("{}")}); return err },
+		"Document":           func(c ctx) error { _, err := s.Document(c, "doc", "1"); return err },
+		"Documents":          func(c ctx) error { _, err := list(s.Documents(c, "doc", "")); return err },
+		"Changes":            func(c ctx) error { _, _, err := s.Changes(c, store.Latest); return err },
+		"SetDocument": func(c ctx) error {
+			_, err := s.SetDocument(c, store.Document{Folder: "doc", Name: "2", Value: []byte("{}")})
+			return err
+		},
 	}
 	for _, verdict := range verdicts {
 		ss := settlements(s, verdict, claimed)
@@ -153,15 +158,15 @@ func together(k *kit, meanwhile func(), stores ...store.Store) {
 	appendTo := func(s store.Store) {
 		err := store.ErrConflict
 		for errors.Is(err, store.ErrConflict) {
-			var held []store.Setting
-			if held, err = list(s.Settings(k.ctx, "doc/count")); len(held) == 1 {
-				held[0].Value = append(bytes.Clone(held[0].Value), 'x') // a copy: the value belongs to the store
-				_, err = s.Set(k.ctx, held[0])
+			var held store.Document
+			if held, err = s.Document(k.ctx, "doc", "count"); err == nil {
+				held.Value = append(bytes.Clone(held.Value), 'x') // a copy: the value belongs to the store
+				_, err = s.SetDocument(k.ctx, held)
 			}
 		}
-		check("appending to a setting", err)
+		check("appending to a document", err)
 	}
-	k.set("doc/count", []byte("x"), 0)
+	k.write("doc", "count", []byte("x"), 0)
 	var wg sync.WaitGroup
 	for worker := range 8 {
 		s := stores[worker%len(stores)]
@@ -192,9 +197,9 @@ func together(k *kit, meanwhile func(), stores ...store.Store) {
 		k.Errorf("of %d different deliveries Put stored %d, and %d were handed out twice", total, stored.Load(), done.Load())
 	}
 	k.fetch(10, names...)
-	held := all(k, k.s.Settings(k.ctx, "doc/count"))
-	if len(held) != 1 || len(held[0].Value) != 201 {
-		k.Fatalf("200 additions to a setting of one byte left %v", held)
+	held, err := k.s.Document(k.ctx, "doc", "count")
+	if err != nil || len(held.Value) != 201 {
+		k.Fatalf("200 additions to a document of one byte left %v, %v", held, err)
 	}
-	k.settings["doc/count"] = held[0]
+	k.documents[path{"doc", "count"}] = held
 }

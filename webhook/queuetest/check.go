@@ -1,15 +1,12 @@
 package queuetest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -201,21 +198,6 @@ func (c *checker) modify(what string, call func() (n, claimed int, err error), m
 	}
 }
 
-func (c *checker) set(name string, value []byte, version uint64) {
-	lent := bytes.Clone(value)
-	v, err := c.s.Set(c.ctx, store.Setting{Name: name, Value: lent, Version: version})
-	clear(lent)
-	switch held, latest := c.version(name), c.settings[name].Version; {
-	case held != version && !errors.Is(err, store.ErrConflict):
-		c.Fatalf("Set of %q with version %d, while %d is held = %d, %v, want ErrConflict", name, version, held, v, err)
-	case held != version:
-	case err != nil || v <= latest:
-		c.Fatalf("Set of %q, version %d = %d, %v, want a version above %d", name, version, v, err, latest)
-	default:
-		c.settings[name] = store.Setting{Name: name, Value: value, Version: v}
-	}
-}
-
 // compare compares all lists and counts of the store with the model.
 func (c *checker) compare() {
 	var want store.Counts
@@ -265,7 +247,6 @@ func (c *checker) compare() {
 		want.DeadBytes, want.OldestDead = -1, got.OldestDead
 	}
 	equal(c, "Count", got, want)
-	c.compareSettings("")
 	c.compareDocuments()
 }
 
@@ -324,14 +305,4 @@ func (c *checker) compareList(what string, got []store.Ended, in place, match fu
 		want = append(want, e.Ended)
 	}
 	equalLists(c, what, got, want)
-}
-
-func (c *checker) compareSettings(prefix string) {
-	var want []store.Setting
-	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
-		if strings.HasPrefix(name, prefix) && c.version(name) != 0 {
-			want = append(want, c.settings[name])
-		}
-	}
-	equalLists(c, fmt.Sprintf("Settings(%q)", prefix), all(c, c.s.Settings(c.ctx, prefix)), want)
 }

@@ -38,7 +38,7 @@ func (m documents) latest() (version uint64) {
 // write calls SetDocument, and makes the change in the model.
 func (c *checker) write(folder, name string, value []byte, version uint64) {
 	at, lent := path{folder, name}, bytes.Clone(value)
-	v, err := c.s.(store.Documents).SetDocument(c.ctx, store.Document{Folder: folder, Name: name, Value: lent, Version: version})
+	v, err := c.s.SetDocument(c.ctx, store.Document{Folder: folder, Name: name, Value: lent, Version: version})
 	clear(lent)
 	switch held := c.documents.version(at); {
 	case held != version && !errors.Is(err, store.ErrConflict):
@@ -53,10 +53,7 @@ func (c *checker) write(folder, name string, value []byte, version uint64) {
 
 // compareDocuments compares the documents of all folders with the model.
 func (c *checker) compareDocuments() {
-	s, ok := c.s.(store.Documents)
-	if !ok {
-		return
-	}
+	s := c.s
 	folders := map[string][]store.Document{"a folder without documents": nil}
 	for at, d := range c.documents {
 		folders[at.folder] = append(folders[at.folder], d)
@@ -88,7 +85,7 @@ func (c *checker) compareChanges(since uint64) {
 		}
 	}
 	for from := since; ; {
-		some, upTo, err := c.s.(store.Documents).Changes(c.ctx, from)
+		some, upTo, err := c.s.Changes(c.ctx, from)
 		if err != nil {
 			c.Fatalf("Changes(%d): %v", from, err)
 		}
@@ -117,7 +114,7 @@ var documentCases = []testCase{
 		k.compareDocuments()
 		k.restart()
 		k.compareDocuments()
-		for d, err := range k.s.(store.Documents).Documents(k.ctx, "list", "0100") {
+		for d, err := range k.s.Documents(k.ctx, "list", "0100") {
 			if err != nil {
 				k.Fatal(err)
 			}
@@ -126,7 +123,7 @@ var documentCases = []testCase{
 		k.compareDocuments()
 	}},
 	{"Changes", "Changes returns the documents of all folders that have changed since a version, in the order of their versions, each with its latest change. With Latest as since there are no changes, and upTo is the version of the latest change.", func(k *kit) {
-		s := k.s.(store.Documents)
+		s := k.s
 		latest := func() uint64 {
 			changed, upTo, err := s.Changes(k.ctx, store.Latest)
 			if len(changed) > 0 || err != nil {
@@ -179,12 +176,12 @@ var documentCases = []testCase{
 		before := k.documents.latest()
 		k.write("a", "1", nil, k.documents.version(path{"a", "1"}))
 		k.restart()
-		if _, _, err := k.s.(store.Documents).Changes(k.ctx, before); err == nil {
+		if _, _, err := k.s.Changes(k.ctx, before); err == nil {
 			k.compareChanges(before)
 		} else if !errors.Is(err, store.ErrTooOld) {
 			k.Fatalf("Changes after a restart: %v, want ErrTooOld", err)
 		}
-		_, upTo, err := k.s.(store.Documents).Changes(k.ctx, store.Latest)
+		_, upTo, err := k.s.Changes(k.ctx, store.Latest)
 		if err != nil {
 			k.Fatal(err)
 		}
@@ -196,7 +193,7 @@ var documentCases = []testCase{
 		long := strings.Repeat("x", 256)
 		x := []byte("x")
 		for _, bad := range []store.Document{{Name: "a", Value: x}, {Folder: "a", Value: x}, {Folder: long, Name: "a", Value: x}, {Folder: "a", Name: long, Value: x}, {Folder: "a", Name: "a", Value: make([]byte, store.MaxDocument+1)}} {
-			if _, err := k.s.(store.Documents).SetDocument(k.ctx, bad); err == nil || errors.Is(err, store.ErrConflict) {
+			if _, err := k.s.SetDocument(k.ctx, bad); err == nil || errors.Is(err, store.ErrConflict) {
 				k.Errorf("SetDocument of a name of %d bytes and a value of %d: %v, want an error", len(bad.Name), len(bad.Value), err)
 			}
 		}

@@ -63,29 +63,7 @@ var keeperCases = []testCase{
 		k.restart()
 		k.compare()
 	}},
-	{"Settings", "Settings yields the settings whose names begin with prefix, in the order of their names. It holds no lock between two yields.", func(k *kit) {
-		for i := range 600 { // more than a store reads in one page
-			k.set(fmt.Sprintf("list/%04d", i*7%600), fmt.Append(nil, "value ", i), 0)
-		}
-		for _, name := range []string{"list", "list/", "listen", "other/" + strings.Repeat("x", 506), "\xff\xff", "pause/odd \x00\xff\"\\"} {
-			k.set(name, []byte(name), 0)
-		}
-		k.set("list/long", make([]byte, store.MaxSetting), 0)
-		for range 2 {
-			for _, prefix := range []string{"", "list/", "list/00", "list", "other/", "nothing", "\xff"} {
-				k.compareSettings(prefix)
-			}
-			k.restart()
-		}
-		for s, err := range k.s.Settings(k.ctx, "list/") {
-			if err != nil {
-				k.Fatal(err)
-			}
-			k.set(s.Name, nil, s.Version)
-		}
-		k.compareSettings("")
-	}},
-	{"Errors", "An empty user is an error. A filter without a destination is an error. Name has 1 to 512 bytes, Value up to MaxSetting.", func(k *kit) {
+	{"Errors", "An empty user is an error. A filter without a destination is an error.", func(k *kit) {
 		k.put(k.full("a", "1"))
 		if _, _, err := k.s.Erase(k.ctx, ""); err == nil {
 			k.Error("Erase of no user is no error")
@@ -93,11 +71,6 @@ var keeperCases = []testCase{
 		for f, to := range map[store.WaitingFilter]store.Change{{User: "user 1"}: store.DueNow, {Event: "Event of 1"}: store.Discarded, {Destination: "a"}: 0} {
 			if _, _, err := k.s.Change(k.ctx, f, to); err == nil {
 				k.Errorf("Change(%+v, %d) is no error", f, to)
-			}
-		}
-		for _, bad := range []store.Setting{{Value: []byte("x")}, {Name: strings.Repeat("x", 513), Value: []byte("x")}, {Name: "doc/b", Value: make([]byte, store.MaxSetting+1)}} {
-			if _, err := k.s.Set(k.ctx, bad); err == nil || errors.Is(err, store.ErrConflict) {
-				k.Errorf("Set of a name of %d bytes and a value of %d: %v, want an error", len(bad.Name), len(bad.Value), err)
 			}
 		}
 		k.compare()

@@ -11,10 +11,8 @@ import (
 
 // A model has the contents that a store must have, by the contract, after the calls of a case.
 type model struct {
-	entries map[string]*entry // by id
-	claims  map[uint64]bool   // all that this Store value has handed out
-	// A setting that was removed stays here with a nil Value and its latest Version.
-	settings  map[string]store.Setting
+	entries   map[string]*entry // by id
+	claims    map[uint64]bool   // all that this Store value has handed out
 	documents documents
 	keeps     bool // whether the store keeps deliveries after they were delivered
 }
@@ -115,12 +113,4 @@ func (m *model) settled(s *store.Settlement) {
 		e.Due, e.Expires = d.Due, d.Expires
 		e.Tries, e.Closed, e.Attempts = d.Tries, d.Closed, d.Attempts
 	}
-}
-
-// version returns the version of a setting, zero if there is none.
-func (m *model) version(name string) uint64 {
-	if s := m.settings[name]; s.Value != nil {
-		return s.Version
-	}
-	return 0
 }

@@ -51,8 +51,6 @@ type Traits struct {
 	// OpenHistory opens a store.History that keeps all deliveries which the cases deliver. Nil
 	// leaves out the cases of store.History.
 	OpenHistory Open
-	// Documents says that the store implements store.Documents.
-	Documents bool
 	// Share says that the same folder may be open several times at once, as if several processes
 	// shared the store. Cases of store.Shared are left out if the store does not implement it.
 	Share bool
@@ -75,12 +73,11 @@ func Run(t *testing.T, open Open, traits Traits) {
 		open    Open
 		cases   []testCase
 	}{
-		{true, open, slices.Concat(walkCases, storeCases, callCases, keeperCases)},
+		{true, open, slices.Concat(walkCases, storeCases, callCases, keeperCases, documentCases)},
 		{traits.Durable, open, durableCases},
 		{traits.OpenFull != nil, traits.OpenFull, fullCases},
 		{traits.OpenHistory != nil, traits.OpenHistory, historyCases},
 		{traits.Share, open, shareCases},
-		{traits.Documents, open, documentCases},
 	}
 	for _, g := range groups {
 		// The soak repeats these cases only in real time.
@@ -101,7 +98,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 func runCase(t *testing.T, c testCase, open Open, traits Traits, seed uint64) {
 	body := func(t *testing.T) {
 		k := &kit{
-			checker: checker{T: t, ctx: t.Context(), model: model{entries: make(map[string]*entry), claims: make(map[uint64]bool), settings: make(map[string]store.Setting), documents: make(documents)}},
+			checker: checker{T: t, ctx: t.Context(), model: model{entries: make(map[string]*entry), claims: make(map[uint64]bool), documents: make(documents)}},
 			traits:  traits, open: open, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), unit: time.Minute,
 		}
 		if !traits.Bubble {

@@ -33,7 +33,7 @@ var walkCases = []testCase{
 	{"RandomFetches", "Fetch claims, for each of wants, up to Max deliveries of its queue that are due, the earliest first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims one delivery if any is due. It sets Next of each want to the earliest Due that is left in the queue and not claimed, zero if there is none. Claimed deliveries do not count for Heads.", func(k *kit) { takeWalk(k, 4, 1, 100) }},
 	{"RandomSettles", "Settle ends the claims of ss, in their order. If a claim has ended before, its settlement changes nothing, and is no error. Retry puts it back with its Due. Put remembers a put after the delivery has been settled.", func(k *kit) { takeWalk(k, 6, 1, 200) }},
 	{"RandomDeadLetters", "Revive turns the dead letters with these keys into fresh deliveries: due now, with no tries counted, no endpoint closed and their Attempts kept. It returns how many there were; an unknown key is no error. Discard removes the dead letters with these keys, and returns how many there were.", func(k *kit) { takeWalk(k, 7, 1, 200) }},
-	{"RandomSettings", "Set stores a setting if the store has it with the version s.Version. Zero stands for a setting that the store does not have. If the store has another version, Set returns ErrConflict. It returns the new version, which is greater than every version that the setting had before. A nil Value removes the setting.", func(k *kit) { takeWalk(k, 8, 1, 200) }},
+	{"RandomDocuments", "SetDocument stores a document if the store has it with the version d.Version. Zero stands for a document that the store does not have. If the store has another version, SetDocument returns ErrConflict. A nil Value removes the document. The new version is greater than that of every change before it, of any document.", func(k *kit) { takeWalk(k, 8, 1, 200) }},
 	{"RandomChanges", "Erase removes the deliveries and dead letters of a user, by their User, in every destination, except claimed deliveries. Change makes the given change to the waiting deliveries that filter selects, except claimed ones. Both return how many they have removed or changed, and how many they have skipped because they are claimed.", func(k *kit) { takeWalk(k, 10, 1, 200) }},
 	{"RandomMany", "All of it with more than a store reads at once: many deliveries, many destinations and many settings. Settle ends the claims of ss, in their order. There may be any number of them, with bodies of any size: the first n are durable. Done removes the delivery. Retry puts it back with its Due, Expires, Tries, Closed and Attempts. Bury makes it a dead letter with its Tries, Closed and Attempts, and the Reason. Return puts it back as it was.", func(k *kit) { takeWalk(k, 10, 60, 20) }},
 }
@@ -190,17 +190,6 @@ func (w *walk) takesDead() {
 }
 
 func (w *walk) sets() {
-	for range 4 * w.scale {
-		name := fmt.Sprint("doc/", w.r.IntN(8*w.scale))
-		version := w.version(name)
-		if w.r.IntN(4) == 0 { // another version, of which the latest may be of a setting that was removed
-			version = []uint64{0, w.settings[name].Version, version + 1 + w.r.Uint64N(3)}[w.r.IntN(3)]
-		}
-		w.set(name, [][]byte{nil, {}, []byte("one"), []byte("\x00\xff")}[w.r.IntN(4)], version)
-	}
-	if !w.traits.Documents {
-		return
-	}
 	for range 4 * w.scale {
 		at := path{fmt.Sprint("folder/", w.r.IntN(3)), fmt.Sprint(w.r.IntN(4 * w.scale))}
 		version := w.documents.version(at)

@@ -84,8 +84,8 @@ var shareCases = []testCase{
 		}
 		for _, s := range []store.Store{first, other, first} {
 			k.s = s
-			k.set("doc/a", []byte("{}"), k.version("doc/a"))
-			k.set("doc/a", []byte("{}"), 0)
+			k.write("doc", "a", []byte("{}"), k.documents.version(path{"doc", "a"}))
+			k.write("doc", "a", []byte("{}"), 0)
 		}
 	}},
 	{"Nodes", "Nodes returns those that are open, in the order they were opened, with what they present.", func(k *kit) {

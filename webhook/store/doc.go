@@ -7,7 +7,7 @@
 //  1. Read [Store]. Begin with Put, Fetch, Settle and Heads, as the example does. A Store only
 //     keeps deliveries: which of them are attempted, and when, is decided by the Forwarder.
 //  2. Keep a [Delivery] as the bytes of its AppendBinary. They begin with a version. Call its Check,
-//     and that of [Settlement] and [Setting], before anything is stored.
+//     and that of [Settlement] and [Document], before anything is stored.
 //  3. Remember what was put. A [Window] does that in memory, in two generations.
 //  4. Return from Put once the deliveries would survive the loss of the process, and from Settle
 //     once the outcomes would. [ErrQueueFull] and [ErrTooLarge] say that a Put is over a bound.

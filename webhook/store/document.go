@@ -17,10 +17,10 @@ var (
 	ErrTooOld = errors.New("webhook: changes since this version are not known any more")
 )
 
-// Documents is the part of a Store for small documents, such as pauses and the destinations of
+// DocumentStore is the part of a Store for small documents, such as pauses and the destinations of
 // tenants. A document is in a folder, and has a name there. What one call costs does not depend on
 // how many documents other folders have.
-type Documents interface {
+type DocumentStore interface {
 	// Document returns a document. If the store does not have it, its Version is zero and its Value
 	// is nil.
 	Document(ctx context.Context, folder, name string) (Document, error)
@@ -41,7 +41,7 @@ type Documents interface {
 	Changes(ctx context.Context, since uint64) (changed []DocumentChange, upTo uint64, err error)
 }
 
-// Latest stands for the version of the latest change of any document; see Documents.Changes.
+// Latest stands for the version of the latest change of any document; see DocumentStore.Changes.
 const Latest = ^uint64(0)
 
 // RememberRemoved is how long a store remembers at least that a document was removed.
@@ -171,7 +171,7 @@ func (m *DocumentMap) Forget(version uint64) {
 	m.changes, m.latest, m.forgotten = nil, version, version
 }
 
-// Changes is Documents.Changes.
+// Changes is DocumentStore.Changes.
 func (m *DocumentMap) Changes(since uint64) (changed []DocumentChange, upTo uint64, err error) {
 	if since >= m.latest {
 		return nil, m.latest, nil

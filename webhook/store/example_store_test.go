@@ -12,9 +12,10 @@ import (
 )
 
 // A memory is the first half of a store: what the Forwarder needs to deliver. It leaves out the
-// lists, which the embedded Keeper stands for, and keeps nothing when the process ends.
+// lists and the documents, which the embedded interfaces stand for, and keeps nothing when the process ends.
 type memory struct {
 	store.Keeper
+	store.DocumentStore
 
 	changed chan struct{}
 

@@ -68,6 +68,7 @@ type Store interface {
 	Close() error
 
 	Keeper
+	DocumentStore
 }
 
 // A Put is a delivery to store. Its Due is not zero, which in a Want or a Head means no delivery.
@@ -141,7 +142,7 @@ func (s *Settlement) Check() error {
 	return fmt.Errorf("webhook: settlement with an unknown verdict: %d", s.Verdict)
 }
 
-// A Keeper is the part of a Store for dead letters, waiting deliveries and settings.
+// A Keeper is the part of a Store for dead letters and waiting deliveries.
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (Ended, error)
@@ -172,35 +173,6 @@ type Keeper interface {
 	// CountByDestination yields the counts of every destination that has waiting deliveries, once
 	// each, in no order. Changes during the loop may be counted or not.
 	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
-
-	// Settings yields the settings whose names begin with prefix, in the order of their names. The
-	// caller must not change their Values.
-	Settings(ctx context.Context, prefix string) iter.Seq2[Setting, error]
-	// Set stores a setting if the store has it with the version s.Version. Zero stands for a setting
-	// that the store does not have. If the store has another version, Set returns ErrConflict. It
-	// returns the new version, which is greater than all that the setting had before. A nil Value
-	// removes the setting. All nodes see the change at once.
-	Set(ctx context.Context, s Setting) (version uint64, err error)
-}
-
-// A Setting is a small document that a store keeps, such as a pause.
-type Setting struct {
-	Name    string // 1 to 512 bytes, such as "pause/crm"
-	Value   []byte // up to MaxSetting bytes
-	Version uint64 // the number that the store gave this version of the setting, above zero
-}
-
-const MaxSetting = 64 << 10 // bytes of the Value of a Setting
-
-// Check returns an error if the Name or the Value is outside its limits.
-func (s *Setting) Check() error {
-	if n := len(s.Name); n < 1 || n > 512 {
-		return fmt.Errorf("webhook: setting with a Name of %d bytes, want 1 to 512", n)
-	}
-	if n := len(s.Value); n > MaxSetting {
-		return fmt.Errorf("webhook: setting with a Value of %d bytes, more than %d", n, MaxSetting)
-	}
-	return nil
 }
 
 // History is implemented by a Store that can keep deliveries after they were delivered, the latest

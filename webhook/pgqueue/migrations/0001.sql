@@ -16,12 +16,67 @@ CREATE TABLE node (
     note    bytea -- what it presents to callers of Nodes
 );
 
--- A setting is a small document, such as a pause.
-CREATE TABLE setting (
-    name    bytea PRIMARY KEY,
-    value   bytea NOT NULL,
-    version bigint NOT NULL -- from ids
+-- A document is a small value, such as a pause. Its row stays for an hour after it was removed, with
+-- value null. Each change takes the next version from document_state, whose row is locked until the
+-- commit: so versions are in the order of commits. forgotten is the latest version of which the row
+-- is deleted.
+CREATE TABLE document (
+    folder  bytea NOT NULL,
+    name    bytea NOT NULL,
+    value   bytea,
+    version bigint NOT NULL UNIQUE,
+    changed timestamptz NOT NULL,
+    PRIMARY KEY (folder, name)
 );
+CREATE INDEX document_removed ON document (changed) WHERE value IS NULL;
+
+CREATE TABLE document_state (
+    id        int PRIMARY KEY,
+    latest    bigint NOT NULL,
+    forgotten bigint NOT NULL
+);
+INSERT INTO document_state VALUES (0, 0, 0);
+
+-- set_document changes a document that has the version old, and returns the new version. If it has
+-- another version, the result is null.
+CREATE FUNCTION set_document(in_folder bytea, in_name bytea, in_value bytea, old bigint)
+RETURNS bigint LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+    new bigint;
+BEGIN
+    UPDATE document_state SET latest = latest + 1 RETURNING latest INTO new;
+    IF old = 0 THEN
+        INSERT INTO document AS d VALUES (in_folder, in_name, in_value, new, clock_timestamp())
+        ON CONFLICT (folder, name) DO UPDATE SET value = excluded.value, version = excluded.version, changed = excluded.changed
+        WHERE d.value IS NULL;
+    ELSE
+        UPDATE document SET value = in_value, version = new, changed = clock_timestamp()
+        WHERE folder = in_folder AND name = in_name AND version = old AND value IS NOT NULL;
+    END IF;
+    IF NOT FOUND THEN
+        new := NULL;
+    END IF;
+    RETURN new;
+END
+$$;
+
+-- forget_documents deletes the rows of documents that were removed long ago.
+CREATE FUNCTION forget_documents(age interval)
+RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET lock_timeout = '200ms' SET enable_seqscan = off SET jit = off
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM document WHERE value IS NULL AND changed < clock_timestamp() - age) THEN
+        PERFORM FROM document_state FOR UPDATE;
+        WITH gone AS (
+            DELETE FROM document WHERE value IS NULL AND changed < clock_timestamp() - age RETURNING version
+        )
+        UPDATE document_state SET forgotten = greatest(forgotten, (SELECT max(version) FROM gone));
+    END IF;
+END
+$$;
 
 -- A chunk is up to 256 deliveries to one destination, all fresh or all retries. It is deleted
 -- once all of them are done. New chunks go to one partition, until it is large. Then they go to
@@ -269,7 +324,7 @@ SELECT encode(c.destination, 'escape') AS destination, c.waiting AS deliveries,
     CASE WHEN c.retry THEN 'retry' ELSE 'fresh' END AS queue,
     to_timestamp(c.due / 1e6) AS due,
     CASE WHEN c.node <> 0 THEN 'claimed'
-        WHEN EXISTS (SELECT FROM setting s WHERE s.name = 'pause/'::bytea || c.destination) THEN 'paused'
+        WHEN EXISTS (SELECT FROM document d WHERE d.folder = 'pause' AND d.name = c.destination AND d.value IS NOT NULL) THEN 'paused'
         WHEN to_timestamp(c.due / 1e6) > clock_timestamp() THEN 'not due yet'
         ELSE 'due' END AS state,
     n.name AS node, encode(c.reason, 'escape') AS reason, c.part, c.id AS chunk

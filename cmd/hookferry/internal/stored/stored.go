@@ -1,10 +1,7 @@
 // Package stored keeps the destinations that the admin API creates, changes and deletes while
-// servers run. Each destination is a setting of the store, which all servers of the store share.
-//
-// A change writes two settings: the destination, and a list of the most recent changes. Every server
-// reads the list each second, and then the destinations in it. So a change reaches all servers within
-// two seconds, no matter how many destinations there are. If a server dies between the two writes,
-// the list lacks its change. Therefore all servers read all destinations again every Reread.
+// servers run. Each destination is a document of the store, which all servers of the store share.
+// Every server asks each second which documents have changed, and reads those of destinations. So a
+// change reaches all servers within two seconds, no matter how many destinations there are.
 package stored
 
 import (
@@ -26,12 +23,8 @@ import (
 )
 
 const (
-	Every  = time.Second     // between two reads of the list of changes
-	Reread = 5 * time.Minute // between two reads of all destinations
-
-	prefix   = "destination/" // the setting of a destination is named by this prefix and the id
-	listName = "destinations" // the name of the setting that lists the most recent changes
-	listed   = 100            // how many changes the list keeps
+	Every  = time.Second   // between two questions of what has changed
+	folder = "destination" // has the document of each destination, under its id
 
 	changeTime = 10 * time.Second // the time limit of the reads and writes of a change
 )
@@ -40,8 +33,8 @@ const (
 var (
 	// ErrConflict says that the destination does not have the expected version.
 	ErrConflict = errors.New("the destination was changed meanwhile")
-	// ErrTooLarge says that a document is larger than a setting of the store may be.
-	ErrTooLarge = fmt.Errorf("the destination has too many bytes: %d are allowed", store.MaxSetting)
+	// ErrTooLarge says that a document is larger than one of the store may be.
+	ErrTooLarge = fmt.Errorf("the destination has too many bytes: %d are allowed", store.MaxDocument)
 )
 
 // Config has the parts of the server that Destinations use.
@@ -61,7 +54,7 @@ type Destinations struct {
 	// mu is held during each call of the store, so that an older version never replaces a newer one.
 	mu   sync.Mutex
 	all  map[string]*config.Destination
-	seen uint64 // how many changes the field all includes; see changes.Count
+	seen uint64 // the version of the documents up to which the field all is right
 }
 
 // A Document is a destination in the form that the store keeps.
@@ -72,108 +65,110 @@ type Document struct {
 	By          string         `json:"by"`
 }
 
-// changes lists the most recent changes of destinations. The list is stored as the value of a setting.
-type changes struct {
-	Count uint64   `json:"count"` // the number of all changes ever made
-	IDs   []string `json:"ids"`   // the ids of the most recent changes, oldest first
-}
-
 // Open reads the destinations of a store, and calls c.Changed with them.
 func Open(ctx context.Context, c Config) (*Destinations, error) {
 	s := &Destinations{config: c, all: make(map[string]*config.Destination)}
-	return s, s.learn(ctx, true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s, s.readAll(ctx)
 }
 
 // Follow reads other servers' changes until ctx is done. While the store fails, nothing changes.
 func (s *Destinations) Follow(ctx context.Context) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
-	latest, failing := time.Now(), false
+	failing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		everything := time.Since(latest) >= Reread
-		err := s.learn(ctx, everything)
-		switch {
-		case ctx.Err() != nil:
+		err := s.learn(ctx)
+		if ctx.Err() != nil {
 			return
-		case err == nil && everything:
-			latest = time.Now()
-		case err != nil && !failing:
+		}
+		if err != nil && !failing {
 			s.config.Logger.Error("could not read changes of destinations from the store; until it can read them, this server uses the destinations that it knows", "error", err)
 		}
 		failing = err != nil
 	}
 }
 
-// learn reads the destinations that have changed, or all destinations if everything is true.
-func (s *Destinations) learn(ctx context.Context, everything bool) error {
+// learn reads the destinations that have changed.
+func (s *Destinations) learn(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list, _, err := s.list(ctx)
+	changed := false
+	for {
+		some, upTo, err := s.config.Store.Changes(ctx, s.seen)
+		switch {
+		case errors.Is(err, store.ErrTooOld):
+			return s.readAll(ctx)
+		case err != nil:
+			return err
+		case len(some) == 0:
+			if s.seen = upTo; changed {
+				s.tell()
+			}
+			return nil
+		}
+		for _, c := range some {
+			if c.Folder != folder {
+				continue
+			}
+			d, err := s.config.Store.Document(ctx, folder, c.Name)
+			if err != nil {
+				return err
+			}
+			changed = s.put(d) || changed
+		}
+		s.seen = upTo
+	}
+}
+
+// readAll reads all destinations. The caller holds s.mu.
+func (s *Destinations) readAll(ctx context.Context) error {
+	_, upTo, err := s.config.Store.Changes(ctx, store.Latest)
 	if err != nil {
 		return err
 	}
-	missed := list.Count - s.seen
-	switch {
-	case everything, missed > uint64(len(list.IDs)):
-		err = s.readAll(ctx)
-	case missed == 0:
-		return nil
-	default:
-		ids := slices.Sorted(slices.Values(list.IDs[len(list.IDs)-int(missed):]))
-		for _, id := range slices.Compact(ids) {
-			var setting store.Setting
-			if setting, err = s.get(ctx, prefix+id); err != nil {
-				break
-			}
-			s.put(id, setting)
-		}
-	}
-	if err == nil {
-		s.seen = list.Count
-		s.tell()
-	}
-	return err
-}
-
-func (s *Destinations) readAll(ctx context.Context) error {
 	there := make(map[string]bool)
-	for setting, err := range s.config.Store.Settings(ctx, prefix) {
+	for d, err := range s.config.Store.Documents(ctx, folder, "") {
 		if err != nil {
 			return err
 		}
-		id := strings.TrimPrefix(setting.Name, prefix)
-		there[id] = true
-		s.put(id, setting)
+		there[d.Name] = true
+		s.put(d)
 	}
 	maps.DeleteFunc(s.all, func(id string, _ *config.Destination) bool { return !there[id] })
+	s.seen = upTo
+	s.tell()
 	return nil
 }
 
-// put adds, replaces or removes a destination by its setting; version zero means that it was deleted.
-// If the document is invalid but its list of sources is readable, the destination has these sources,
-// so that their calls wait for it.
-func (s *Destinations) put(id string, setting store.Setting) {
-	if setting.Version == 0 {
+// put adds, replaces or removes a destination by its document; version zero means that it was
+// deleted. It reports whether that changes anything. If the document is invalid but its list of
+// sources is readable, the destination has these sources, so that their calls wait for it.
+func (s *Destinations) put(held store.Document) (changed bool) {
+	id, old := held.Name, s.all[held.Name]
+	if held.Version == 0 {
 		delete(s.all, id)
-		return
+		return old != nil
 	}
-	if old := s.all[id]; old != nil && old.Stored.Version == setting.Version {
-		return
+	if old != nil && old.Stored.Version == held.Version {
+		return false
 	}
-	d, err := s.parse(id, setting.Value)
+	d, err := s.parse(id, held.Value)
 	if err != nil {
 		s.config.Logger.Error("a destination in the store is not valid; its deliveries wait until somebody corrects it", "destination", id, "error", err)
 	}
-	d.Stored.Version = setting.Version
+	d.Stored.Version = held.Version
 	s.all[id] = d
+	return true
 }
 
-// parse decodes a setting. With an error, the destination has no Webhook, but the sources that could
+// parse decodes a document. With an error, the destination has no Webhook, but the sources that could
 // be read.
 func (s *Destinations) parse(id string, value []byte) (*config.Destination, error) {
 	var stored Document
@@ -192,30 +187,6 @@ func (s *Destinations) tell() {
 	s.config.Changed(all)
 }
 
-// get returns a setting. Its version is zero if the setting does not exist.
-func (s *Destinations) get(ctx context.Context, name string) (store.Setting, error) {
-	for setting, err := range s.config.Store.Settings(ctx, name) {
-		if err != nil {
-			return store.Setting{}, err
-		}
-		if setting.Name == name {
-			return setting, nil
-		}
-		break // names that begin with name come after name itself
-	}
-	return store.Setting{Name: name}, nil
-}
-
-// list returns the list of changes as it is stored now, and the setting that contains it.
-func (s *Destinations) list(ctx context.Context) (list changes, setting store.Setting, err error) {
-	if setting, err = s.get(ctx, listName); err == nil && setting.Version != 0 {
-		if err = json.Unmarshal(setting.Value, &list); err != nil {
-			err = fmt.Errorf("the setting %q is not valid: %w", listName, err)
-		}
-	}
-	return list, setting, err
-}
-
 // Change passes the document of a destination to the function edit, and stores the result with the
 // argument by as its author. edit gets nil if the destination does not exist, and returns nil to
 // delete it. If another server has changed the destination meanwhile, Change calls edit again.
@@ -225,22 +196,22 @@ func (s *Destinations) list(ctx context.Context) (list changes, setting store.Se
 // After an error of the store it is unknown whether the change was made.
 //
 // The end of ctx does not interrupt Change, which takes at most changeTime: a client that disconnects
-// between the two writes would leave the change unlisted.
+// need not wonder whether its change was made.
 func (s *Destinations) Change(ctx context.Context, id, by string, version *uint64, edit func(document map[string]any) (map[string]any, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTime)
 	defer cancel()
 	for {
-		setting, err := s.get(ctx, prefix+id)
+		held, err := s.config.Store.Document(ctx, folder, id)
 		if err != nil {
 			return err
 		}
-		if version != nil && *version != setting.Version {
+		if version != nil && *version != held.Version {
 			return ErrConflict
 		}
 		var stored Document
-		if setting.Version != 0 && (json.Unmarshal(setting.Value, &stored) != nil || stored.Destination == nil) {
+		if held.Version != 0 && (json.Unmarshal(held.Value, &stored) != nil || stored.Destination == nil) {
 			// The document is not readable, so it can only be replaced.
 			stored.Destination = map[string]any{}
 		}
@@ -248,47 +219,27 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 		if err != nil {
 			return err
 		}
-		setting.Value = nil
+		held.Value = nil
 		if document != nil {
-			setting.Value, _ = json.Marshal(Document{document, time.Now().UTC(), by}) // it came from JSON
-			if len(setting.Value) > store.MaxSetting {
+			held.Value, _ = json.Marshal(Document{document, time.Now().UTC(), by}) // it came from JSON
+			if len(held.Value) > store.MaxDocument {
 				return ErrTooLarge
 			}
-			if _, err := s.parse(id, setting.Value); err != nil {
+			if _, err := s.parse(id, held.Value); err != nil {
 				return err
 			}
 		}
-		setting.Version, err = s.config.Store.Set(ctx, setting)
+		held.Version, err = s.config.Store.SetDocument(ctx, held)
 		if errors.Is(err, store.ErrConflict) {
 			continue
 		} else if err != nil {
 			return err
 		}
 		if document == nil {
-			setting.Version = 0
+			held.Version = 0
 		}
-		s.put(id, setting)
+		s.put(held)
 		s.tell()
-		return s.announce(ctx, id)
-	}
-}
-
-func (s *Destinations) announce(ctx context.Context, id string) error {
-	for {
-		list, setting, err := s.list(ctx)
-		if err != nil {
-			return err
-		}
-		list.Count++
-		list.IDs = append(list.IDs, id)
-		list.IDs = list.IDs[max(len(list.IDs)-listed, 0):]
-		setting.Value, _ = json.Marshal(list)
-		_, err = s.config.Store.Set(ctx, setting)
-		if err == nil && list.Count == s.seen+1 { // no change of another server came in between
-			s.seen++
-		}
-		if !errors.Is(err, store.ErrConflict) {
-			return err
-		}
+		return nil
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A countingStore counts the settings that are read and written. It fails if failing is set.
+// A countingStore counts the documents that are read and written. It fails if failing is set.
 type countingStore struct {
 	webhook.Store
 	read, written atomic.Int64
@@ -31,27 +31,38 @@ type countingStore struct {
 
 var errStore = errors.New("the store fails")
 
-func (c *countingStore) Settings(ctx context.Context, prefix string) iter.Seq2[store.Setting, error] {
-	return func(yield func(store.Setting, error) bool) {
-		if c.failing.Load() {
-			yield(store.Setting{}, errStore)
-			return
-		}
-		for s, err := range c.Store.Settings(ctx, prefix) {
+func (c *countingStore) Document(ctx context.Context, folder, name string) (store.Document, error) {
+	if c.failing.Load() {
+		return store.Document{}, errStore
+	}
+	c.read.Add(1)
+	return c.Store.Document(ctx, folder, name)
+}
+
+func (c *countingStore) Documents(ctx context.Context, folder, after string) iter.Seq2[store.Document, error] {
+	return func(yield func(store.Document, error) bool) {
+		for d, err := range c.Store.Documents(ctx, folder, after) {
 			c.read.Add(1)
-			if !yield(s, err) {
+			if !yield(d, err) {
 				return
 			}
 		}
 	}
 }
 
-func (c *countingStore) Set(ctx context.Context, s store.Setting) (uint64, error) {
+func (c *countingStore) Changes(ctx context.Context, since uint64) ([]store.DocumentChange, uint64, error) {
+	if c.failing.Load() {
+		return nil, 0, errStore
+	}
+	return c.Store.Changes(ctx, since)
+}
+
+func (c *countingStore) SetDocument(ctx context.Context, d store.Document) (uint64, error) {
 	if c.conflicts.Add(-1) >= 0 {
 		return 0, store.ErrConflict
 	}
 	c.written.Add(1)
-	return c.Store.Set(ctx, s)
+	return c.Store.SetDocument(ctx, d)
 }
 
 // A node is a server that uses a store.
@@ -110,7 +121,7 @@ func TestChangesReachAllNodes(t *testing.T) {
 		defer queue.Close()
 		for i := range config.MaxDestinations {
 			value := `{"destination": {"sources": [], "endpoints": [{"url": "https://a.example/"}]}}`
-			if _, err := queue.Set(t.Context(), store.Setting{Name: fmt.Sprintf("destination/d%05d", i), Value: []byte(value)}); err != nil {
+			if _, err := queue.SetDocument(t.Context(), store.Document{Folder: folder, Name: fmt.Sprintf("d%05d", i), Value: []byte(value)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -121,8 +132,8 @@ func TestChangesReachAllNodes(t *testing.T) {
 		untouched, before := b.get("d00001"), b.get("d00000")
 		began := time.Now()
 		a.set(t, "d00000", document("2s"))
-		if n := queue.written.Load(); n != 2 {
-			t.Errorf("a change wrote %d settings, want the destination and the list of changes", n)
+		if n := queue.written.Load(); n != 1 {
+			t.Errorf("a change wrote %d documents, want that of the destination", n)
 		}
 		if d := a.get("d00000"); d.Timeout != 2*time.Second || d.Stored.By != "alice" || !d.Stored.Changed.Equal(began) {
 			t.Errorf("the node that made the change has %+v, want the timeout 2s by alice", d)
@@ -136,75 +147,59 @@ func TestChangesReachAllNodes(t *testing.T) {
 			t.Error("an unchanged destination has another pointer, or is gone")
 		}
 		if n := queue.read.Load(); n > 10 {
-			t.Errorf("the nodes read %d settings, want at most 10", n)
+			t.Errorf("the nodes read %d documents, want at most 10", n)
 		}
 
-		// More changes at once than the list of changes holds.
-		for i := range 2 * listed {
+		// More changes than the store returns at once.
+		const many = 2500
+		for i := range many {
 			a.set(t, fmt.Sprintf("d%05d", i), document("3s"))
 		}
 		a.set(t, "d00007", nil)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if d, last := b.get("d00000"), b.get(fmt.Sprintf("d%05d", 2*listed-1)); d.Timeout != 3*time.Second || last.Timeout != 3*time.Second || b.get("d00007") != nil {
+		if d, last := b.get("d00000"), b.get(fmt.Sprintf("d%05d", many-1)); d.Timeout != 3*time.Second || last.Timeout != 3*time.Second || b.get("d00007") != nil {
 			t.Errorf("after many changes: %+v and %+v, want the timeout 3s; the deleted destination is %v, want nil", d, last, b.get("d00007"))
 		}
 	})
 }
 
-// TestUnlistedChangeIsFoundByTheReread: a server that dies between its two writes leaves a change
-// that the list of changes does not have. The other nodes find the change when they read
-// everything again.
-func TestUnlistedChangeIsFoundByTheReread(t *testing.T) {
+// TestChangesAreFoundAfterALongSilence: a server that could not ask for changes while the store
+// forgot a removal reads everything.
+func TestChangesAreFoundAfterALongSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := testkit.Must(memqueue.Open(memqueue.Config{}))
 		defer queue.Close()
-		n := newNode(t, queue)
-		n.follows(t)
-		value := `{"destination": {"sources": [], "endpoints": [{"url": "https://a.example/"}]}}`
-		if _, err := queue.Set(t.Context(), store.Setting{Name: "destination/new", Value: []byte(value)}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(Reread + 2*Every)
-		synctest.Wait()
-		if n.get("new") == nil {
-			t.Error("the destination is missing after Reread")
-		}
-	})
-}
-
-// A cancellingStore ends the context of a client after the first write.
-type cancellingStore struct {
-	webhook.Store
-	cancel func()
-}
-
-func (c *cancellingStore) Set(ctx context.Context, s store.Setting) (uint64, error) {
-	defer c.cancel()
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.Store.Set(ctx, s)
-}
-
-// TestChangeOfAClientThatDisconnectsReachesAllNodes shows that a change reaches the other nodes
-// within two seconds even if its client disconnects between the two writes.
-func TestChangeOfAClientThatDisconnectsReachesAllNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := testkit.Must(memqueue.Open(memqueue.Config{}))
-		defer store.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		a, b := newNode(t, &cancellingStore{store, cancel}), newNode(t, store)
+		a, failing := newNode(t, queue), &countingStore{Store: queue}
+		a.set(t, "old", document("1s"))
+		b := newNode(t, failing)
 		b.follows(t)
-		if err := a.Change(ctx, "crm", "alice", nil, func(map[string]any) (map[string]any, error) { return document("2s"), nil }); err != nil {
-			t.Errorf("Change = %v, want nil", err)
-		}
-		time.Sleep(2 * time.Second)
+		failing.failing.Store(true)
+		a.set(t, "old", nil)
+		time.Sleep(2 * store.RememberRemoved)
+		a.set(t, "new", document("1s"))
+		failing.failing.Store(false)
+		time.Sleep(2 * Every)
 		synctest.Wait()
-		if b.get("crm") == nil {
-			t.Error("another node lacks the destination after two seconds")
+		if b.get("new") == nil || b.get("old") != nil {
+			t.Errorf("after two hours another node has %v and %v, want the new destination alone", b.get("new"), b.get("old"))
 		}
 	})
+}
+
+// TestChangeOutlastsItsClient shows that a change is made even if its client disconnects.
+func TestChangeOutlastsItsClient(t *testing.T) {
+	queue := testkit.Must(memqueue.Open(memqueue.Config{}))
+	defer queue.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a := newNode(t, queue)
+	if err := a.Change(ctx, "crm", "alice", nil, func(map[string]any) (map[string]any, error) { return document("2s"), nil }); err != nil {
+		t.Errorf("Change = %v, want nil", err)
+	}
+	if a.get("crm") == nil {
+		t.Error("the destination is missing")
+	}
 }
 
 // TestDestinationsOutliveAFailingStore shows that destinations stay as they are while the store
@@ -256,7 +251,7 @@ func TestChangeIsRepeatedAfterAConflict(t *testing.T) {
 		t.Errorf("Change of another version: %v, want ErrConflict", err)
 	}
 	large := document("2s")
-	large["secret"] = strings.Repeat("x", store.MaxSetting)
+	large["secret"] = strings.Repeat("x", store.MaxDocument)
 	if err := n.Change(t.Context(), "crm", "", nil, func(map[string]any) (map[string]any, error) { return large, nil }); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("Change to a document that is too large: %v, want ErrTooLarge", err)
 	}
@@ -274,7 +269,7 @@ func TestInvalidDestinationsKeepTheirSources(t *testing.T) {
 		"empty": `{}`,
 		"fine":  `{"destination": {"sources": ["web"], "endpoints": [{"url": "https://a.example/"}]}}`,
 	} {
-		if _, err := queue.Set(t.Context(), store.Setting{Name: "destination/" + id, Value: []byte(value)}); err != nil {
+		if _, err := queue.SetDocument(t.Context(), store.Document{Folder: folder, Name: id, Value: []byte(value)}); err != nil {
 			t.Fatal(err)
 		}
 	}
