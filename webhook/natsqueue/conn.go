@@ -103,7 +103,8 @@ func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 // store stores parcels, and returns once the server has answered each, at the latest after
 // callTimeout. It sets the fields seq and err of each parcel, and returns the first error. A
 // refusal is an error, too. If a parcel gets no answer, store sends the parcel again, so the server
-// may store it twice, unless its messages have a headerID or headerExpected. A parcel with the error errNoAnswer may be stored or not.
+// may store it twice, unless its messages have a headerID or headerExpected. A parcel with the error
+// errNoAnswer may be stored or not.
 func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()

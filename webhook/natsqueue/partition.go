@@ -59,8 +59,8 @@ type block struct {
 	keys    []store.Key // of the deliveries; zero for one whose key is not in the dedup window
 	entries []*entry    // nil for a delivery that has ended or cannot be read
 	left    int         // how many entries are not nil
-	asker   string      // the node that waits for the answer, and the serial of its record
-	serial  uint64
+	putBy   string      // the node that put it and waits for the answer; empty once it is answered
+	serial  uint64      // of the put, by the count of that node
 }
 
 // saw processes the next message of p, and reports whether p needs more messages.
@@ -170,7 +170,7 @@ func (b *block) drop(e *entry) {
 // yet. The index is locked.
 func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery) *block {
 	b := p.block(seq, size, len(ds))
-	b.asker, b.serial = r.node, r.serial
+	b.putBy, b.serial = r.node, r.serial
 	for i, d := range ds {
 		if d == nil {
 			b.damaged = true
@@ -197,7 +197,7 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery
 // put the deliveries which of them are duplicates. The index is locked.
 func (p *partition) judge(b *block) {
 	var own []*item // items that calls of this node wait for
-	if x := p.set.answers.awaited[b.serial]; x != nil && b.asker == p.conn.id {
+	if x := p.set.answers.awaited[b.serial]; x != nil && b.putBy == p.conn.id {
 		own = x.items
 	}
 	duplicates := make([]byte, (len(b.entries)+7)/8) // one bit each
@@ -226,13 +226,13 @@ func (p *partition) judge(b *block) {
 		}
 	}
 	switch {
-	case b.judged || b.asker == "":
-	case b.asker == p.conn.id:
+	case b.judged || b.putBy == "":
+	case b.putBy == p.conn.id:
 		p.set.answers.heard(b.serial, duplicates)
 	default:
-		p.conn.nc.Publish(p.conn.config.ask("put."+b.asker), append(binary.AppendUvarint(nil, b.serial), duplicates...))
+		p.conn.nc.Publish(p.conn.config.ask("put."+b.putBy), append(binary.AppendUvarint(nil, b.serial), duplicates...))
 	}
-	b.judged, b.asker = true, ""
+	b.judged, b.putBy = true, ""
 }
 
 // sawRecord processes a record of an earlier owner. The index is locked.
@@ -300,6 +300,7 @@ func (p *partition) yield() {
 	p.set.look.Set()
 }
 
+// isLost reports whether p is lost.
 func (p *partition) isLost() bool {
 	p.index.mu.Lock()
 	defer p.index.mu.Unlock()

@@ -15,8 +15,7 @@ type partitions struct {
 	lease   *lease
 	answers *answers
 	look    store.Signal // makes the balancer check the owners of partitions
-
-	leaving atomic.Bool // this node takes no more partitions
+	leaving atomic.Bool  // this node takes no more partitions
 
 	// Guarded by index.mu.
 	owned []*partition // by number; nil for a partition that this node does not own

@@ -142,7 +142,8 @@ type draft struct {
 }
 
 // compose returns a draft of a record with as many endings as fit, and the endings that are left.
-// With release, the record that leaves none gives the partition away. If the partition is lost, there is no draft.
+// With release, the record that leaves none gives the partition away. If the partition is lost, there
+// is no draft.
 func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draft, []*ending) {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()

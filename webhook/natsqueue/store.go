@@ -69,7 +69,9 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 		return nil, err
 	}
 	s := assemble(&conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream})
-	if err := s.begin(ctx, p); err != nil {
+	if err := p.watch(ctx, s.start); err != nil {
+		s.life.end()
+		s.end()
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.conn.config.Stream, err)
 	}
 	return s, nil
@@ -106,16 +108,7 @@ func assemble(c *conn) *Store {
 	return s
 }
 
-// begin stores a heartbeat, takes partitions, and starts the goroutines of the Store.
-func (s *Store) begin(ctx context.Context, p *permit) error {
-	err := p.watch(ctx, s.start)
-	if err != nil {
-		s.life.end()
-		s.end()
-	}
-	return err
-}
-
+// start stores a heartbeat, takes partitions, and starts the goroutines of the Store.
 func (s *Store) start(ctx context.Context) error {
 	for subject, hear := range map[string]nats.MsgHandler{
 		s.conn.config.ask("owner"):            s.asker.asked,
@@ -153,7 +146,7 @@ func (s *Store) start(ctx context.Context) error {
 	return nil // also if ctx has ended: the store is open
 }
 
-// end stops everything that Open started, after background has ended.
+// end stops everything that Open started, after life.ctx has ended.
 func (s *Store) end() {
 	s.life.goroutines.Wait()
 	s.putter.puts.Close()
