@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,10 +27,25 @@ type database struct {
 	channel string            // of notifications
 	calls   store.Gate
 	dropped atomic.Int64 // when notice dropped the connections last, in nanoseconds since 1970
+
+	mu         sync.RWMutex
+	statements map[string]string // the results of the method in
 }
 
 // in returns SQL statements with the name of the schema in place of S, also in the string 'S.ids'.
-func (db *database) in(sql string) string { return db.names.Replace(sql) }
+// It keeps the result, so sql must be one of the constants of this package.
+func (db *database) in(sql string) string {
+	db.mu.RLock()
+	statement, ok := db.statements[sql]
+	db.mu.RUnlock()
+	if !ok {
+		statement = db.names.Replace(sql)
+		db.mu.Lock()
+		db.statements[sql] = statement
+		db.mu.Unlock()
+	}
+	return statement
+}
 
 // checkIsolation returns an error unless transactions of the pool are READ COMMITTED. At a stricter
 // level, a transaction fails if another node claims or settles a chunk at the same time. Here, SKIP

@@ -121,7 +121,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	db := &database{
 		config: c, pool: pool, schema: name, channel: channelOf(c.Schema),
-		names: strings.NewReplacer("'S.ids'", literal(name+".ids"), "S.", name+"."),
+		names: strings.NewReplacer("'S.ids'", literal(name+".ids"), "S.", name+"."), statements: make(map[string]string),
 	}
 	s := newStore(db)
 	for _, step := range []func(context.Context) error{db.checkIsolation, db.migrate, s.claimer.enroll} {
