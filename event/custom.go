@@ -62,7 +62,7 @@ func (c *Custom) check() error {
 	if c == nil {
 		return &CallError{Code: CodeMalformed, Problem: "no call"}
 	}
-	if err := checkType(c.Type); err != nil {
+	if err := CheckType(c.Type); err != nil {
 		return err
 	}
 	if reserved[c.Type] {
@@ -74,8 +74,9 @@ func (c *Custom) check() error {
 // reserved has the types of the calls of the tracking API, and of deletions.
 var reserved = map[string]bool{"identify": true, "track": true, "page": true, "screen": true, "group": true, "alias": true, "delete": true}
 
-// checkType returns an error for a type that is empty, too long, or has other characters.
-func checkType(t string) error {
+// CheckType returns a *CallError for a type that does not have 1 to MaxType of the characters A-Z, a-z,
+// 0-9, ".", "_" and "-".
+func CheckType(t string) error {
 	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 	switch {
 	case t == "":
@@ -133,7 +134,7 @@ func (e *Event) Check() error {
 	if e.made {
 		return nil
 	}
-	if err := checkType(e.Type); err != nil {
+	if err := CheckType(e.Type); err != nil {
 		return err
 	}
 	if e.ID == "" {

@@ -61,6 +61,7 @@ func TestNewNamesTheInvalidField(t *testing.T) {
 		{"schedule of a destination", func(c *Config) { c.Destinations[0].Schedule = "often" }, "Destinations[0].Schedule"},
 		{"filters without Lookup", func(c *Config) { c.LookupFilters = true }, "LookupFilters"},
 		{"filter of an unknown type", func(c *Config) { c.Destinations[0].Filter.Include = []string{"track", "Order *"} }, "Destinations[0].Filter.Include[1]"},
+		{"filter with a star inside a type", func(c *Config) { c.Destinations[0].Filter.Exclude = []string{"invoice.*", "t*"} }, "Destinations[0].Filter.Exclude[1]"},
 		{"filter with an empty name", func(c *Config) { c.Destinations[0].Filter.Exclude = []string{"track:"} }, "Destinations[0].Filter.Exclude[0]"},
 		{"filter that is too long", func(c *Config) {
 			c.Destinations[0].Filter.Exclude = []string{"track:" + strings.Repeat("x", maxPattern)}

@@ -1,18 +1,19 @@
 package webhook
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/event"
 )
 
-// A Filter selects events by patterns. A pattern is a type of event, such as "identify", or a type,
-// a colon and an event name, such as "track:Order Completed". A name that ends in "*" matches all
-// names that begin with the text before the "*": "page:Docs *". The type "*" matches all types:
-// "*:Order *". Only tracks, pages and screens have a name. Patterns are case-sensitive.
+// A Filter selects events by patterns. A pattern is a type of event, such as "identify" or
+// "invoice.paid". "invoice.*" matches all types that begin with "invoice.", and "*" matches all types.
+// Tracks, pages and screens have a name besides: it follows a colon, as in "track:Order Completed". A
+// name that ends in "*" matches all names that begin with the text before the "*": "page:Docs *",
+// "*:Order *". Patterns are case-sensitive.
 //
 // The zero Filter takes every event. A Filter can be stored, for example as JSON.
 type Filter struct {
@@ -23,8 +24,6 @@ type Filter struct {
 const MaxPatterns = 100 // patterns of each list of a Filter at most
 const maxPattern = 512  // bytes
 
-var filterTypes = []string{"identify", "track", "page", "screen", "group", "alias", "*"}
-
 // Match reports whether the filter takes e.
 func (f *Filter) Match(e *event.Event) bool {
 	return (len(f.Include) == 0 || matchAny(f.Include, e)) && !matchAny(f.Exclude, e)
@@ -33,7 +32,7 @@ func (f *Filter) Match(e *event.Event) bool {
 func matchAny(patterns []string, e *event.Event) bool {
 	for _, p := range patterns {
 		kind, name, named := strings.Cut(p, ":")
-		if kind != "*" && kind != e.Type {
+		if family, all := strings.CutSuffix(kind, "*"); kind != e.Type && !(all && strings.HasPrefix(e.Type, family)) {
 			continue
 		}
 		prefix, open := strings.CutSuffix(name, "*")
@@ -60,7 +59,24 @@ func checkPatterns(field string, patterns []string, wrong *check.Faults) {
 		kind, name, named := strings.Cut(p, ":")
 		field := fmt.Sprintf("%s[%d]", field, i)
 		wrong.Refuse(len(p) > maxPattern, field, "has %d bytes, the limit is %d", len(p), maxPattern)
-		wrong.Refuse(!slices.Contains(filterTypes, kind), field, "does not begin with a type: %s", strings.Join(filterTypes, ", "))
+		wrong.Add(field, typeProblem(kind))
 		wrong.Refuse(named && name == "", field, "has no event name after the colon")
 	}
+}
+
+// typeProblem says what is wrong with the type in a pattern, "" if nothing is.
+func typeProblem(kind string) string {
+	family, all := strings.CutSuffix(kind, "*")
+	switch {
+	case kind == "*":
+		return ""
+	case all && !strings.HasSuffix(family, "."):
+		return fmt.Sprintf("has a * that follows no dot; write %q", family+".*")
+	case all:
+		kind = strings.TrimSuffix(family, ".")
+	}
+	if wrong, ok := errors.AsType[*event.CallError](event.CheckType(kind)); ok {
+		return wrong.Message()
+	}
+	return ""
 }

@@ -19,7 +19,7 @@ import (
 
 // A filter matches the same events after it was stored as JSON.
 func TestFilterMatchesTypesAndNames(t *testing.T) {
-	all := []string{"identify", "track:Order Completed", "track:Order Test", "track:", "page:Order Completed", "page:Home", "alias"}
+	all := []string{"identify", "track:Order Completed", "track:Order Test", "track:", "page:Order Completed", "page:Home", "alias", "invoice.paid", "invoice.line.added", "invoices"}
 	for _, tt := range []struct {
 		name             string
 		include, exclude []string
@@ -34,7 +34,10 @@ func TestFilterMatchesTypesAndNames(t *testing.T) {
 		{"any type", []string{"*:Order *"}, nil, []string{"track:Order Completed", "track:Order Test", "page:Order Completed"}},
 		{"everything", []string{"*"}, nil, all},
 		{"case is significant", []string{"track:order *"}, nil, nil},
-		{"exclude", nil, []string{"track", "alias"}, []string{"identify", "page:Order Completed", "page:Home"}},
+		{"exclude", nil, []string{"track", "alias", "invoices", "invoice.*"}, []string{"identify", "page:Order Completed", "page:Home"}},
+		{"type of one's own", []string{"invoice.paid"}, nil, []string{"invoice.paid"}},
+		{"prefix of types", []string{"invoice.*"}, nil, []string{"invoice.paid", "invoice.line.added"}},
+		{"part of a type", []string{"invoice"}, nil, nil},
 		{"include and exclude", []string{"track:Order *"}, []string{"track:* Test", "track:Order T*"}, []string{"track:Order Completed"}},
 	} {
 		f := webhook.Filter{Include: tt.include, Exclude: tt.exclude}
