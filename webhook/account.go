@@ -20,7 +20,7 @@ type account struct {
 
 	mu      sync.Mutex // guards the fields below
 	counts  DestinationStats
-	latency histogram
+	latency Histogram[uint16]
 	failing time.Time // start of the current series of failures; zero if there is none or DisableAfter is 0
 	refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
 }
@@ -65,7 +65,7 @@ func (a *account) stats() DestinationStats {
 	s := a.counts
 	s.Dead = make(map[Reason]int64)
 	maps.Copy(s.Dead, a.counts.Dead)
-	s.Latency.P50, s.Latency.P90, s.Latency.P99 = Millis(a.latency.quantile(0.50)), Millis(a.latency.quantile(0.90)), Millis(a.latency.quantile(0.99))
+	s.Latency.P50, s.Latency.P90, s.Latency.P99 = Millis(a.latency.Quantile(0.50)), Millis(a.latency.Quantile(0.90)), Millis(a.latency.Quantile(0.99))
 	s.Refusing = a.refused&1 != 0 || bits.OnesCount8(a.refused) >= 4
 	return s
 }

@@ -1,25 +1,27 @@
 package webhook
 
 import (
-	"math"
+	"math/bits"
 	"time"
 )
 
-// A histogram counts durations from a microsecond to 35 minutes in buckets, each of which begins at
-// 1.09 times (the eighth root of two) the beginning of the one before. At maxSamples durations it
-// halves all counts, so that later durations weigh more.
-type histogram struct {
+// A Histogram counts durations in buckets, eight for each power of two of nanoseconds: shorter ones
+// than 1,024 ns in the first, longer ones than 36 minutes in the last. When their number has reached
+// an eighth of the largest N, it halves all counts, so that later durations weigh more. The zero
+// value is empty. A Histogram is not safe for concurrent use.
+type Histogram[N uint16 | uint32] struct {
 	n       int
-	buckets [histogramBuckets]uint16
+	buckets [histogramBuckets]N
 }
 
 const (
-	maxSamples       = 8192   // fits in the uint16 of a bucket
-	histogramBuckets = 8 * 31 // the last one ends at 2^31 microseconds
+	histogramShift   = 7      // a bucket below 2,048 ns has 1<<7 ns
+	histogramBuckets = 8 * 31 // the last one ends at 1<<41 ns
 )
 
-func (h *histogram) add(d time.Duration) {
-	if h.n == maxSamples {
+// Add counts d.
+func (h *Histogram[N]) Add(d time.Duration) {
+	if h.n > int(^N(0)>>3) {
 		h.n = 0
 		for i := range h.buckets {
 			h.buckets[i] /= 2
@@ -31,17 +33,18 @@ func (h *histogram) add(d time.Duration) {
 }
 
 func bucketOf(d time.Duration) int {
-	us := max(float64(d)/float64(time.Microsecond), 1)
-	return min(int(8*math.Log2(us)), histogramBuckets-1)
+	ns := max(uint64(max(d, 0)), 8<<histogramShift)
+	shift := bits.Len64(ns) - 4
+	return min((shift-histogramShift)*8+int(ns>>shift)-8, histogramBuckets-1)
 }
 
 func endOf(bucket int) time.Duration {
-	return time.Duration(math.Ceil(math.Exp2(float64(bucket+1)/8) * float64(time.Microsecond)))
+	return time.Duration(bucket%8+9)<<(bucket/8+histogramShift) - 1
 }
 
-// quantile returns a duration that the share q of all durations does not exceed, at most an eighth
+// Quantile returns a duration that the share q of all durations does not exceed, at most an eighth
 // too long. It is 0 if the histogram is empty.
-func (h *histogram) quantile(q float64) time.Duration {
+func (h *Histogram[N]) Quantile(q float64) time.Duration {
 	rank := max(int(q*float64(h.n)+0.999999), 1)
 	for i, n := range h.buckets {
 		if rank -= int(n); rank <= 0 {

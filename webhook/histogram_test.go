@@ -9,7 +9,7 @@ import (
 
 func TestHistogramBuckets(t *testing.T) {
 	last := 0
-	for d := time.Microsecond; d < 1<<31*time.Microsecond; d += 1 + d/64 {
+	for d := time.Duration(1 << 10); d < 1<<41; d += 1 + d/64 {
 		b := bucketOf(d)
 		if b < last || b > last+1 || b >= histogramBuckets {
 			t.Fatalf("%v is in bucket %d, and the next shorter time in bucket %d of %d; want the same or the next bucket", d, b, last, histogramBuckets)
@@ -30,24 +30,25 @@ func TestHistogramBuckets(t *testing.T) {
 }
 
 func TestHistogramQuantiles(t *testing.T) {
-	var h histogram
-	if got := h.quantile(0.99); got != 0 {
-		t.Errorf("quantile(0.99) of an empty histogram = %v, want 0", got)
+	var h Histogram[uint16]
+	if got := h.Quantile(0.99); got != 0 {
+		t.Errorf("Quantile(0.99) of an empty histogram = %v, want 0", got)
 	}
 	for i := range 1000 {
-		h.add(time.Duration(i+1) * time.Millisecond)
+		h.Add(time.Duration(i+1) * time.Millisecond)
 	}
 	for q, want := range map[float64]time.Duration{0.5: 500 * time.Millisecond, 0.9: 900 * time.Millisecond, 0.99: 990 * time.Millisecond} {
-		if got := h.quantile(q); got < want || got > want+want/8 {
-			t.Errorf("quantile(%v) = %v, want %v or an eighth more", q, got, want)
+		if got := h.Quantile(q); got < want || got > want+want/8 {
+			t.Errorf("Quantile(%v) = %v, want %v or an eighth more", q, got, want)
 		}
 	}
 	// Recent samples outweigh old ones.
-	for range 20 * maxSamples {
-		h.add(time.Microsecond)
+	const most = 8192 // an eighth of what a bucket of 16 bits holds
+	for range 20 * most {
+		h.Add(time.Microsecond)
 	}
-	if got := h.quantile(0.9999); got > 1125*time.Nanosecond || h.n > maxSamples {
-		t.Errorf("quantile(0.9999) = %v with %d samples, want at most 1.125µs with at most %d", got, h.n, maxSamples)
+	if got := h.Quantile(0.9999); got > 1152*time.Nanosecond || h.n > most {
+		t.Errorf("Quantile(0.9999) = %v with %d samples, want at most 1.152µs with at most %d", got, h.n, most)
 	}
 }
 

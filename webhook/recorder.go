@@ -35,7 +35,7 @@ func (r *recorder) requested(d *Delivery, res *result, due time.Time) {
 	if res.outcome != OutcomeCutOff {
 		r.countFor(d.Destination, func(a *account) {
 			a.counts.Latency.Requests++
-			a.latency.add(time.Duration(res.attempt.Took))
+			a.latency.Add(time.Duration(res.attempt.Took))
 		})
 	}
 	r.tell(func(o Observer) { o.Attempted(Attempted{*d, res.attempt, res.outcome, due}) })

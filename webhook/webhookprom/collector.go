@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 )
 
@@ -28,13 +29,15 @@ func (m *Metrics) Collector(f *webhook.Forwarder) prometheus.Collector {
 		return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
 	}
 	return &collector{
-		metrics: m, forwarder: f, turn: make(chan struct{}, 1),
+		metrics: m, forwarder: f, turn: make(chan struct{}, 1), deadSoFar: map[webhook.Reason]*series.Ledger{},
 
 		accepted:      desc("deliveries_accepted_total", "Deliveries stored: each event once for each of its destinations."),
 		duplicate:     desc("deliveries_duplicate_total", "Deliveries left out because the store had seen them."),
 		off:           desc("events_off_total", "Events not forwarded because their integrations switch Webhooks off."),
 		filtered:      desc("deliveries_filtered_total", "Deliveries not stored because the filter of their destination leaves them out, or it takes nothing."),
 		untransformed: desc("deliveries_untransformed_total", "Deliveries not stored because the Transform of their destination failed."),
+		delivered:     desc("deliveries_delivered_total", "Deliveries that an endpoint took.", "destination"),
+		dead:          desc("deliveries_dead_total", "Deliveries given up: dead letters.", "destination", "reason"),
 		retried:       desc("deliveries_retried_total", "Attempts that failed and are to be repeated.", "destination"),
 		resent:        desc("webhook_requests_resent_total", "Requests made again because a kept connection ended under them."),
 		forgotten:     desc("dead_letters_forgotten_total", "Dead letters discarded over a bound: age or size.", "bound"),
@@ -51,18 +54,21 @@ func (m *Metrics) Collector(f *webhook.Forwarder) prometheus.Collector {
 
 // A collector reads the counts of the forwarder at each scrape.
 type collector struct {
-	metrics      *Metrics
-	forwarder    *webhook.Forwarder
-	turn         chan struct{} // has a value while a scrape is in progress
-	retriedSoFar series.Ledger
+	metrics   *Metrics
+	forwarder *webhook.Forwarder
+	turn      chan struct{} // has a value while a scrape is in progress
 
-	accepted, duplicate, off, filtered, untransformed, retried, resent, forgotten, panics *prometheus.Desc
-	inFlight, ready, failing, waiting, oldest, held                                       *prometheus.Desc
+	// The counters so far. Only the scrape whose turn it is uses them.
+	deliveredSoFar, retriedSoFar series.Ledger
+	deadSoFar                    map[webhook.Reason]*series.Ledger
+
+	accepted, duplicate, off, filtered, untransformed, delivered, retried, dead, resent, forgotten, panics *prometheus.Desc
+	inFlight, ready, failing, waiting, oldest, held                                                        *prometheus.Desc
 }
 
 // counted returns the metrics that m counts as an observer.
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.seconds, m.delivered, m.dead, m.age}
+	return []prometheus.Collector{m.requests, m.seconds, m.age}
 }
 
 // Describe implements prometheus.Collector.
@@ -71,7 +77,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		of.Describe(ch)
 	}
 	for _, d := range []*prometheus.Desc{
-		c.accepted, c.duplicate, c.off, c.filtered, c.untransformed, c.retried, c.resent, c.forgotten, c.panics,
+		c.accepted, c.duplicate, c.off, c.filtered, c.untransformed, c.delivered, c.retried, c.dead, c.resent, c.forgotten, c.panics,
 		c.inFlight, c.ready, c.failing, c.waiting, c.oldest, c.held,
 	} {
 		ch <- d
@@ -117,12 +123,31 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 	// From here on, the counts of destinations that share a label are added up.
 	all, err := c.forwarder.DestinationStats(ctx)
-	retried := make([]series.Reading, len(all))
-	for i, d := range all {
-		retried[i] = series.Reading{Label: c.metrics.destination(d.Destination), Name: d.Destination, Count: d.Retried}
+	labels := make([]string, len(all))
+	for i := range all {
+		labels[i], _ = c.metrics.destinations.Of(all[i].Destination)
 	}
-	for label, n := range c.retriedSoFar.Read(retried) {
+	byDestination := func(ledger *series.Ledger, total int64, of func(*webhook.Counters) int64) map[string]int64 {
+		readings := make([]series.Reading, len(all))
+		for i := range all {
+			readings[i] = series.Reading{Label: labels[i], Name: all[i].Destination, Count: of(&all[i].Counters)}
+		}
+		return ledger.Read(readings, total)
+	}
+	for label, n := range byDestination(&c.retriedSoFar, stats.Retried, func(s *webhook.Counters) int64 { return s.Retried }) {
 		count(c.retried, n, label)
+	}
+	for label, n := range byDestination(&c.deliveredSoFar, stats.Delivered, func(s *webhook.Counters) int64 { return s.Delivered }) {
+		count(c.delivered, n, label)
+	}
+	// Prometheus sees no increase in a series that begins above zero, so each label has all reasons.
+	for _, r := range store.Reasons() {
+		if c.deadSoFar[r] == nil {
+			c.deadSoFar[r] = new(series.Ledger)
+		}
+		for label, n := range byDestination(c.deadSoFar[r], stats.Dead[r], func(s *webhook.Counters) int64 { return s.Dead[r] }) {
+			count(c.dead, n, label, string(r))
+		}
 	}
 	if err != nil { // the store could not count the waiting deliveries
 		ch <- prometheus.NewInvalidMetric(c.waiting, fmt.Errorf("counting by destination: %w", err))
@@ -130,8 +155,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	type hold struct{ destination, hold string }
 	waiting, oldest, held := map[string]int{}, map[string]time.Time{}, map[hold]int{}
-	for _, d := range all {
-		label := c.metrics.destination(d.Destination)
+	for i, d := range all {
+		label := labels[i]
 		waiting[label] += d.Waiting
 		if first := oldest[label]; !d.Oldest.IsZero() && (first.IsZero() || d.Oldest.Before(first)) {
 			oldest[label] = d.Oldest

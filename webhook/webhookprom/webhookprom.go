@@ -17,18 +17,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 )
 
-// Metrics is a webhook.Observer that counts deliveries. It is safe for concurrent use. Each
+// Metrics is a webhook.Observer that counts what the statistics of a forwarder do not have: requests
+// by outcome, and times in the buckets of Prometheus. It is safe for concurrent use. Each
 // Forwarder needs a Metrics of its own.
 type Metrics struct {
 	destinations series.Labels
 	requests     *prometheus.CounterVec
 	seconds      *prometheus.HistogramVec
-	delivered    *prometheus.CounterVec
-	dead         *prometheus.CounterVec
 	age          prometheus.Histogram
 }
 
@@ -46,14 +44,6 @@ func New() *Metrics {
 			Help:    "Time of requests to endpoints, from the dial to the end of the answer, those cut off left out.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"destination"}),
-		delivered: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hookferry_deliveries_delivered_total",
-			Help: "Deliveries that an endpoint took.",
-		}, []string{"destination"}),
-		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hookferry_deliveries_dead_total",
-			Help: "Deliveries given up: dead letters.",
-		}, []string{"destination", "reason"}),
 		age: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "hookferry_delivery_duration_seconds",
 			Help:    "Time of deliveries from accepted to delivered, retries included.",
@@ -62,26 +52,12 @@ func New() *Metrics {
 	}
 }
 
-// destination returns the label of a destination. The first call for a label, which may come from a
-// scrape, creates the label's counters at zero.
-func (m *Metrics) destination(id string) string {
-	label, first := m.destinations.Of(id)
-	if first {
-		m.delivered.WithLabelValues(label)
-		for _, r := range store.Reasons() { // Prometheus counts no increase for a series that begins above zero
-			m.dead.WithLabelValues(label, string(r))
-		}
-	}
-	return label
-}
-
-// Accepted implements webhook.Observer. It does nothing: the forwarder counts accepted deliveries
-// itself, and the Collector reads that count.
+// Accepted implements webhook.Observer. It does nothing: the Collector reads the forwarder's count.
 func (m *Metrics) Accepted(webhook.Accepted) {}
 
 // Attempted implements webhook.Observer.
 func (m *Metrics) Attempted(a webhook.Attempted) {
-	destination := m.destination(a.Destination)
+	destination, _ := m.destinations.Of(a.Destination)
 	m.requests.WithLabelValues(destination, string(a.Outcome), string(a.Reason)).Inc()
 	if a.Outcome != webhook.OutcomeCutOff {
 		m.seconds.WithLabelValues(destination).Observe(a.Took.Seconds())
@@ -90,11 +66,7 @@ func (m *Metrics) Attempted(a webhook.Attempted) {
 
 // Ended implements webhook.Observer.
 func (m *Metrics) Ended(e webhook.Ended) {
-	destination := m.destination(e.Delivery.Destination)
-	if e.Reason != "" {
-		m.dead.WithLabelValues(destination, string(e.Reason)).Inc()
-		return
+	if e.Reason == "" {
+		m.age.Observe(e.At.Sub(e.Delivery.Accepted).Seconds())
 	}
-	m.delivered.WithLabelValues(destination).Inc()
-	m.age.Observe(e.At.Sub(e.Delivery.Accepted).Seconds())
 }

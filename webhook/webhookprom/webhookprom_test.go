@@ -22,7 +22,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 )
 
-// The number of series is bounded, however many destinations there are. Deliveries to further
+// The number of series is bounded, however many destinations there are. Requests to further
 // destinations are counted as other.
 func TestLabelsAreBounded(t *testing.T) {
 	m := New()
@@ -31,15 +31,15 @@ func TestLabelsAreBounded(t *testing.T) {
 	for range twice {
 		wg.Go(func() {
 			for i := range all {
-				m.Ended(webhook.Ended{Delivery: webhook.Delivery{Destination: fmt.Sprint("d", i)}})
+				m.Attempted(webhook.Attempted{Delivery: webhook.Delivery{Destination: fmt.Sprint("d", i)}, Outcome: webhook.OutcomeDelivered})
 			}
 		})
 	}
 	wg.Wait()
-	if n := testutil.CollectAndCount(m.delivered); n != series.MaxLabels+1 {
+	if n := testutil.CollectAndCount(m.requests); n != series.MaxLabels+1 {
 		t.Errorf("got %d series, want %d", n, series.MaxLabels+1)
 	}
-	if n := testutil.ToFloat64(m.delivered.WithLabelValues(series.Other)); n != (all-series.MaxLabels)*twice {
+	if n := testutil.ToFloat64(m.requests.WithLabelValues(series.Other, string(webhook.OutcomeDelivered), "")); n != (all-series.MaxLabels)*twice {
 		t.Errorf("counted %v as other, want %d", n, (all-series.MaxLabels)*twice)
 	}
 }

@@ -15,22 +15,32 @@ type Reading struct {
 	Count       int64
 }
 
-// Read takes the current counts of all names, each name once. It returns the counters by label; the
-// map is valid until the next call. Call Read in the order in which the counts were taken: a count
-// that is lower than the previous one is taken for a name that counts from zero again.
-func (l *Ledger) Read(all []Reading) map[string]int64 {
+// Read takes the current counts of all names, each name once, and the count of all names together,
+// total, taken before them. It returns the counters by label; the map is valid until the next call.
+// What total has beyond the counters, because names have disappeared, becomes part of Other.
+// Call Read in the order in which the counts were taken: a count that is lower than the previous one
+// is taken for a name that counts from zero again.
+func (l *Ledger) Read(all []Reading, total int64) map[string]int64 {
 	if l.sums == nil {
 		l.sums = map[string]int64{}
 	}
-	seen := make(map[string]int64, len(all))
+	seen := make(map[string]int64, len(l.seen))
 	for _, r := range all {
 		more := r.Count - l.seen[r.Name]
 		if more < 0 {
 			more = r.Count // the name counts from zero again
 		}
 		l.sums[r.Label] += more
-		seen[r.Name] = r.Count
+		if r.Count > 0 {
+			seen[r.Name] = r.Count
+		}
 	}
 	l.seen = seen
+	for _, n := range l.sums {
+		total -= n
+	}
+	if total > 0 {
+		l.sums[Other] += total
+	}
 	return l.sums
 }

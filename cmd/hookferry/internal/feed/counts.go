@@ -37,10 +37,10 @@ const hourSteps = 12
 // A level has the steps of one resolution. The latest step is open: new events still count in it.
 type level struct {
 	seconds int64
-	cells   []cell    // a ring buffer of the steps
-	open    int64     // index of the open step, counted since 1970
-	now     *cell     // the open step
-	latency histogram // of the open step
+	cells   []cell                    // a ring buffer of the steps
+	open    int64                     // index of the open step, counted since 1970
+	now     *cell                     // the open step
+	latency webhook.Histogram[uint32] // of the open step
 }
 
 // A cell has the numbers of one step. It takes 32 bytes.
@@ -68,9 +68,8 @@ func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cell
 
 // measure sets the latencies of the open step.
 func (l *level) measure() {
-	if l.latency.n > 0 {
-		l.now.p50, l.now.p99 = l.latency.quantile(50), l.latency.quantile(99)
-	}
+	l.now.p50 = uint32(l.latency.Quantile(0.50) / time.Microsecond)
+	l.now.p99 = uint32(l.latency.Quantile(0.99) / time.Microsecond)
 }
 
 // advance opens the steps that contain now. If the clock was set back, the latest steps stay open.
@@ -85,7 +84,7 @@ func (c *counts) advance(now time.Time) {
 			continue
 		}
 		l.measure()
-		l.latency = histogram{}
+		l.latency = webhook.Histogram[uint32]{}
 		waiting := l.now.waiting
 		for n := max(l.open+1, index-int64(len(l.cells))+1); n <= index; n++ {
 			*l.cell(n) = cell{known: true, waiting: waiting}
@@ -118,7 +117,7 @@ func (c *counts) answered(a *webhook.Attempt) {
 		return
 	}
 	for i := range c.levels {
-		c.levels[i].latency.add(time.Duration(a.Took))
+		c.levels[i].latency.Add(time.Duration(a.Took))
 	}
 	if a.Reason != "" {
 		step := &c.errors[c.levels[Day].open%hourSteps]
