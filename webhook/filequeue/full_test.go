@@ -306,3 +306,44 @@ func TestRememberedPutsDoNotFillStore(t *testing.T) {
 		}
 	})
 }
+
+// Revive stores deliveries again. A full disk refuses that, and keeps the dead letters.
+func TestFullDiskRefusesRevive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := simdisk.New(1)
+		d.SetCapacity(4 << 20)
+		l := newLedger(t, rand.New(rand.NewPCG(1, 1)))
+		defer l.close()
+		if err := l.open(d, filequeue.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		put := func(id string) error {
+			p := store.Put{Delivery: store.Delivery{Destination: "d", ID: id, Due: l.s.Now(), Body: make([]byte, 5000)}}
+			return l.s.Put(t.Context(), []store.Put{p}, make([]store.Result, 1))
+		}
+		if err := put("dead"); err != nil {
+			t.Fatal(err)
+		}
+		ds, err := l.s.Fetch(t.Context(), []store.Want{{Destination: "d", Max: 1}}, 1<<20, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.s.Settle(t.Context(), []store.Settlement{{Verdict: store.Bury, Delivery: ds[0], At: l.s.Now()}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; err == nil; i++ {
+			err = put(fmt.Sprint(i))
+		}
+		for e, err := range l.s.Dead(t.Context(), store.EndedFilter{}, "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := l.s.Revive(t.Context(), e.Key); n != 0 || !errors.Is(err, store.ErrQueueFull) {
+				t.Errorf("Revive on a full disk = %d, %v, want 0, ErrQueueFull", n, err)
+			}
+		}
+		if c, err := l.s.Count(t.Context()); c.Dead != 1 || err != nil {
+			t.Errorf("Count = %+v, %v, want the dead letter", c, err)
+		}
+	})
+}

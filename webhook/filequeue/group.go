@@ -87,13 +87,17 @@ func (g *group) transit(ts []transition) (moved int) {
 			continue
 		}
 		moved++
-		if t.record.kind == kindGone {
+		anew := !t.put && t.record.whole()
+		if t.record.kind == kindGone || anew {
 			gone = append(gone, ref{t.entry.seq, t.entry.put.seg})
-			if t.lost {
-				lost++
+		}
+		if t.lost {
+			lost++
+		}
+		if t.record.payload != nil {
+			if t.record.seq = t.entry.seq; anew {
+				t.record.seq = 0
 			}
-		} else if t.record.payload != nil {
-			t.record.seq = t.entry.seq
 			g.add(&t.record)
 		}
 	}

@@ -18,7 +18,7 @@ type janitor struct {
 	store  *Store
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
-	// busy has a value while the janitor or an Erase works. Only the goroutine that has put the
+	// busy has a value while the janitor, an Erase or a Revive works. Only the goroutine that has put the
 	// value there removes segments, or moves records between segments.
 	busy chan struct{}
 	// leftovers are the files of segments that the store no longer needs. The janitor removes them
@@ -45,6 +45,18 @@ func (j *janitor) run() {
 		j.sleep(next, wake)
 	}
 }
+
+// hold waits until nothing else is busy. Then the janitor does nothing until resume.
+func (j *janitor) hold(ctx context.Context) error {
+	select {
+	case j.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (j *janitor) resume() { <-j.busy }
 
 // ran takes the result of the janitor's work. The work is one maintenance step, because all of it
 // fails for the same reason.

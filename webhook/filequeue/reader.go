@@ -107,7 +107,7 @@ func (r *reader) decode(p *pinned, b []byte, d *store.Ended) (whole record, err 
 	if derr := whole.readDelivery(d); err == nil && derr != nil {
 		err = fmt.Errorf("segment %d, offset %d: %w: %w", p.put.id.number, p.entry.put.off, errDamaged, derr)
 	}
-	if err != nil || p.state == nil {
+	if d.Seq = p.entry.seq; err != nil || p.state == nil {
 		return whole, err
 	}
 	if b, err = p.state.bytes(int64(p.entry.state.off), 8*int64(p.entry.units), nil); err == nil {

@@ -173,10 +173,11 @@ func waitingKind(retry bool) kind {
 }
 
 // deliveryRecord returns the record of a delivery in state k: a whole one, or one with only what
-// changes. The payload is appended to b.
+// changes. The payload is appended to b. It has no Seq, which is the sequence number of the record, so
+// deliveryRecord clears that of d.
 func deliveryRecord(b []byte, k kind, d *store.Ended, whole bool) (record, error) {
 	part, tag := d, len(d.Destination)
-	if whole {
+	if d.Seq = 0; whole {
 		b = append(b, d.Destination...)
 	} else {
 		part, tag = &store.Ended{Reason: d.Reason, At: d.At, Delivery: store.Delivery{

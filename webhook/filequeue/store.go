@@ -189,13 +189,14 @@ func (s *Store) Lost() int {
 }
 
 // transit commits transitions, and returns once they are durable. moved is the number of deliveries
-// that were moved. The commit may use the reserve.
+// that were moved. The commit may use the reserve, unless it stores bodies.
 func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err error) {
-	size := int64(recordHeader)
+	size, puts := int64(recordHeader), false
 	for i := range ts {
+		puts = puts || ts[i].record.whole()
 		size += 16 + recordSize(len(ts[i].record.payload))
 	}
-	if err := s.writer.do(ctx, func(g *group) error { moved = g.transit(ts); return nil }, size, false); err != nil {
+	if err := s.writer.do(ctx, func(g *group) error { moved = g.transit(ts); return nil }, size, puts); err != nil {
 		return 0, err
 	}
 	return moved, nil

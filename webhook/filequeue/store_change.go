@@ -8,12 +8,17 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Revive implements store.Keeper.
+// Revive implements store.Keeper. It stores the deliveries again, so on a full disk it returns
+// store.ErrQueueFull.
 func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.gate.Leave()
+	if err := s.janitor.hold(ctx); err != nil { // an Erase knows deliveries by their sequence numbers
+		return 0, err
+	}
+	defer s.janitor.resume()
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	for chunk := range slices.Chunk(keys, page) {
 		all, err := read(ctx, s, func(x *index) []entry { return x.dead.named(chunk...) })
@@ -24,7 +29,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		for i := range all {
 			d := &all[i]
 			d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.At = s.Now(), time.Time{}, 0, nil, "", time.Time{}
-			if ts[i], err = restate(queueID{kindDead, d.Destination}, d, kindFresh); err != nil {
+			if ts[i], err = restate(queueID{kindDead, d.Destination}, d, kindFresh, true); err != nil {
 				return n, err
 			}
 		}
@@ -89,7 +94,7 @@ func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store
 			case to == store.Discarded:
 				ts = append(ts, leaving(w, at))
 			case d.Hasten(now):
-				t, err := restate(w, d, w.kind)
+				t, err := restate(w, d, w.kind, false)
 				if err != nil {
 					return n, held, err
 				}

@@ -18,18 +18,16 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	}
 	defer s.gate.Leave()
 	e := eraser{store: s, ctx: ctx, user: user, puts: make(map[uint64]bool)}
-	select {
-	case s.janitor.busy <- struct{}{}:
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
+	if err := s.janitor.hold(ctx); err != nil {
+		return 0, 0, err
 	}
+	defer s.janitor.resume()
 	if err = e.each(e.find); err == nil {
 		err = e.remove()
 	}
 	if err == nil {
 		err = e.each(e.blank)
 	}
-	<-s.janitor.busy
 	if err != nil {
 		err = fmt.Errorf("filequeue: %w", err)
 	}

@@ -59,7 +59,7 @@ func (t *transition) apply(x *index) {
 	if !t.put && (t.record.kind == kindGone || t.record.payload != nil) {
 		x.count(&e, -1)
 	}
-	if t.put {
+	if t.record.whole() {
 		e = entryOf(&t.record)
 	} else if t.record.payload != nil {
 		e.setState(&t.record)
@@ -81,9 +81,10 @@ func (t *transition) apply(x *index) {
 }
 
 // restate returns the transition of an unclaimed delivery, or of a dead letter, to state k. The
-// caller has read d from the store, and then changed it.
-func restate(from queueID, d *store.Ended, k kind) (t transition, err error) {
-	t.record, err = deliveryRecord(nil, k, d, false)
+// caller has read d from the store, and then changed it. With anew, the delivery is put again, with the
+// next sequence number, and the dedup window ignores that.
+func restate(from queueID, d *store.Ended, k kind, anew bool) (t transition, err error) {
+	t.record, err = deliveryRecord(nil, k, d, anew)
 	t.from, t.rank = from, rankOf(d.Key)
 	return t, err
 }

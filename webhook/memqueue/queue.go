@@ -12,8 +12,8 @@ import (
 type item struct {
 	delivery    store.Delivery
 	lane        *lane
-	seq         uint64
-	left, right *item // the children in a heap; in the list of a queue, right is the next item
+	seq         uint64 // of the put or of the latest retry
+	left, right *item  // the children in a heap; in the list of a queue, right is the next item
 	key         store.Key
 }
 

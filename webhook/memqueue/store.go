@@ -206,7 +206,8 @@ func (s *Store) add(it *item) {
 		s.lanes[l.name] = l
 	}
 	s.seq++
-	it.lane, it.delivery.Destination, it.seq = l, l.name, s.seq
+	it.lane, it.seq = l, s.seq
+	it.delivery.Destination, it.delivery.Seq = l.name, s.seq
 	l.waiting++
 	s.bytes += size(&it.delivery)
 }

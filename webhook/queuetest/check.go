@@ -31,6 +31,18 @@ func (c *checker) claim(e *entry, claim uint64) {
 	e.Claim = claim
 }
 
+// number checks the Seq of a delivery that the store has returned.
+func (c *checker) number(d *store.Delivery) {
+	e := c.entries[id(d)]
+	switch {
+	case e == nil || d.Seq == 0 && e.Seq == 0: // a store may give none
+	case e.Seq == 0 && d.Seq > e.above:
+		e.Seq, c.seq = d.Seq, max(c.seq, d.Seq)
+	case d.Seq != e.Seq:
+		c.Fatalf("%s has the number %d; want %d or, if that is 0, more than %d", e.id, d.Seq, e.Seq, e.above)
+	}
+}
+
 // put puts ds without Keep.
 func (c *checker) put(ds ...store.Delivery) { c.putAll(puts(ds...)...) }
 
@@ -111,6 +123,7 @@ func (c *checker) fetchWants(maxBytes int64, ws ...store.Want) []store.Delivery 
 	equal(c, "the wants after Fetch", ws, next)
 	got = got[1:]
 	for _, d := range got {
+		c.number(&d)
 		c.claim(c.entries[id(&d)], d.Claim)
 	}
 	return got
@@ -136,7 +149,7 @@ func (c *checker) discard(keys ...string) { c.takeDead("Discard", c.s.Discard, k
 func (c *checker) revive(keys ...string) {
 	c.takeDead("Revive", c.s.Revive, keys, func(e *entry) bool {
 		e.place, e.Ended = waiting, store.Ended{Delivery: e.Delivery}
-		e.Expires, e.Tries, e.Closed = time.Time{}, 0, nil
+		e.Expires, e.Tries, e.Closed, e.Seq, e.above = time.Time{}, 0, nil, 0, c.seq
 		return true
 	})
 }
@@ -295,6 +308,7 @@ func (c *checker) ended(what string, list func(context.Context, store.EndedFilte
 func (c *checker) compareList(what string, got []store.Ended, in place, match func(*store.Ended) bool) {
 	names := make([]string, len(got))
 	for i, d := range got {
+		c.number(&d.Delivery)
 		names[i] = id(&d.Delivery)
 		if e := c.entries[names[i]]; e != nil && e.Key == "" {
 			e.Key = d.Key

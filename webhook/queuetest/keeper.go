@@ -89,6 +89,7 @@ var keeperCases = []testCase{
 				if err != nil || !same(got, d) {
 					k.Fatalf("DeadLetter = %+v, %v, want what Dead yielded: %+v", got, err, d)
 				}
+				k.number(&got.Delivery)
 			}
 		}
 		at := func(minutes int) time.Time { return letters[0].At.Add(time.Duration(minutes) * time.Minute) }

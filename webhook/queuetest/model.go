@@ -14,17 +14,19 @@ type model struct {
 	entries   map[string]*entry // by id
 	claims    map[uint64]bool   // all that this Store value has handed out
 	documents documents
-	keeps     bool // whether the store keeps deliveries after they were delivered
+	keeps     bool   // whether the store keeps deliveries after they were delivered
+	seq       uint64 // the greatest Seq that the store has returned
 }
 
 // An entry is a delivery that was put, wherever it is now. Its Claim is zero unless it is claimed.
-// Reason and At are zero until it ends. Key is empty until the store has returned it.
+// Reason and At are zero until it ends. Key is empty, and Seq zero, until the store has returned it.
 type entry struct {
 	store.Ended
 	id    string
 	place place
-	known bool // the store remembers the put
-	rank  int  // see sorted
+	known bool   // the store remembers the put
+	rank  int    // see sorted
+	above uint64 // its Seq is greater
 }
 
 // A place says where a delivery is. Only waiting deliveries can be claimed.
@@ -84,8 +86,8 @@ func (m *model) inOrder() []*entry {
 
 // hold adds a delivery that the store has stored without a claim.
 func (m *model) hold(d store.Delivery) *entry {
-	d.Claim = 0
-	e := &entry{Ended: store.Ended{Delivery: d}, id: id(&d), place: waiting}
+	d.Claim, d.Seq = 0, 0
+	e := &entry{Ended: store.Ended{Delivery: d}, id: id(&d), place: waiting, above: m.seq}
 	if before := m.entries[e.id]; before != nil {
 		e.known = before.known
 	}

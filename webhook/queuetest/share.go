@@ -29,6 +29,9 @@ func (k *kit) fetchFrom(n int, names []string, stores ...store.Store) (ds []stor
 		}
 		return len(ds) >= n
 	})
+	for i := range ds {
+		k.number(&ds[i])
+	}
 	return ds
 }
 

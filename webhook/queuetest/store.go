@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,6 +121,57 @@ var storeCases = []testCase{
 			k.compare()
 			k.settle(store.Return, ds...)
 			k.fetch(3, name)
+		}
+	}},
+	{"Numbers", "Put gives a delivery a Seq that no other has, greater than those of deliveries whose Put returned before, and so does Revive. Otherwise it never changes. Put and Settle ignore the Seq of their deliveries.", func(k *kit) {
+		ds, names := k.many(3, 10)
+		check := func() {
+			k.compare()
+			ids := make(map[uint64]string)
+			for _, e := range k.entries {
+				if e.Seq != 0 && ids[e.Seq] != "" {
+					k.Fatalf("%s and %s have the number %d", e.id, ids[e.Seq], e.Seq)
+				}
+				ids[e.Seq] = e.id
+			}
+		}
+		settle := func(verdict store.Verdict) {
+			k.fetch(len(ds), names...)
+			var all []store.Delivery
+			for _, e := range k.inOrder() {
+				d := e.Delivery // claimed, by Fetch or Put
+				if verdict == store.Retry {
+					d.Due, d.Expires = d.Due.Add(time.Hour), d.Due.Add(4*time.Hour)
+				}
+				all = append(all, d)
+			}
+			k.settle(verdict, all...)
+			check()
+		}
+		for i := range ds {
+			ds[i] = k.full(ds[i].Destination, ds[i].ID)
+			ds[i].Expires = time.Time{}
+		}
+		for some := range slices.Chunk(ds, 6) {
+			ps := puts(some...)
+			ps[0].Keep, ps[3].Keep = true, true
+			k.putAll(ps...)
+			check()
+		}
+		for range 2 {
+			settle(store.Retry)
+			for _, name := range names {
+				k.change(store.WaitingFilter{Destination: name}, store.DueNow)
+			}
+			k.restart()
+			check()
+			settle(store.Return)
+			settle(store.Bury)
+			k.restart()
+			for _, d := range k.deadLetters(store.EndedFilter{}) {
+				k.revive(d.Key)
+			}
+			check()
 		}
 	}},
 	{"HeadsChanged", "If all is not set, Heads yields only destinations whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not count. Changes by Revive and Change do count. Changed returns a channel that has a value when Heads may have news. A delivery that Change makes due is news for Heads. Heads and CountByDestination hold no lock between two yields.", func(k *kit) {

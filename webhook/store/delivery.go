@@ -51,8 +51,9 @@ type Delivery struct {
 	Attempts               []Attempt // the requests, the oldest first; see MaxAttempts
 	// Trace is sent with every attempt, unless the endpoint has a static traceparent or tracestate.
 	Trace event.Trace
-	// Seq is the number by which lists are ordered. Put gives a delivery a greater one than those that
-	// were stored before, and Revive a new one. Otherwise it never changes.
+	// Seq is the store's number of the delivery, which no other has. Put gives it a greater one than
+	// those of deliveries whose Put returned before, and so does Revive. Otherwise it never changes.
+	// Put and Settle ignore it.
 	Seq   uint64
 	Claim uint64 // the handle on a claimed delivery of the Store value that handed it out; not stored
 }

@@ -49,8 +49,8 @@ type Store interface {
 
 	// Settle ends the claims of ss, in their order. There may be any number of them, with bodies of
 	// any size. It returns how many it has settled: the first n are durable, and an error is about
-	// ss[n] alone. It does not look at the bodies of ss. If a claim has ended before, its settlement
-	// changes nothing, and is no error. On a full disk Settle may use space that Put may not.
+	// ss[n] alone. If a claim has ended before, its settlement changes nothing, and is no error. On a
+	// full disk Settle may use space that Put may not.
 	Settle(ctx context.Context, ss []Settlement) (n int, err error)
 
 	// Heads yields, for each destination, when its first fresh delivery and its first retry are due.
@@ -124,7 +124,8 @@ const (
 // A Settlement ends the claim of one delivery.
 type Settlement struct {
 	Verdict Verdict
-	// Delivery is the claimed one, with changes only in what its Verdict names. Body may be nil.
+	// Delivery is the claimed one, with changes only in what its Verdict names. Settle does not look at
+	// its Body and its Seq.
 	Delivery Delivery
 	Reason   Reason    // why it is buried
 	At       time.Time // when it was delivered or buried
@@ -151,7 +152,8 @@ type Keeper interface {
 	// after is empty, the list begins with the first.
 	Dead(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
 	// Revive turns the dead letters with these keys into fresh deliveries: due now, no tries, no
-	// endpoint closed, Attempts kept. It returns how many there were; an unknown key is no error.
+	// endpoint closed, Attempts kept. It returns how many there were; an unknown key is no error. It
+	// stores them anew, with a new Seq, and may return ErrQueueFull.
 	Revive(ctx context.Context, keys ...string) (int, error)
 	// Discard removes the dead letters with these keys, and returns how many there were.
 	Discard(ctx context.Context, keys ...string) (int, error)
