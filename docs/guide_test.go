@@ -86,12 +86,12 @@ func outdented(text string) string {
 }
 
 // TestExamplesPrintTheSameAsWithV3 compares the output of the examples in v3_test.go with that of
-// the examples of the same name in bench/before. These use v3 itself, and are in another module.
+// the examples of the same name in interop/go/v3/before. These use v3 itself, and are in another module.
 func TestExamplesPrintTheSameAsWithV3(t *testing.T) {
-	before := outputs(t, filepath.FromSlash("../bench/before/v3_test.go"))
+	before := outputs(t, filepath.FromSlash("../interop/go/v3/before/v3_test.go"))
 	after := outputs(t, "v3_test.go")
 	if len(before) == 0 {
-		t.Fatal("found no examples in bench/before, so this test checks nothing")
+		t.Fatal("found no examples in interop/go/v3/before, so this test checks nothing")
 	}
 	for name, want := range before {
 		if got := after[name]; got != want {

@@ -1,12 +1,14 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -140,4 +142,27 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 	if n, err := store.Count(t.Context()); err != nil || n.Waiting != 1 {
 		t.Errorf("got %d waiting, %v; want 1", n.Waiting, err)
 	}
+}
+
+// An Unfiltered event reaches a destination whose Filter and Transform would leave it out, unchanged.
+func TestUnfilteredEventsPassByFilterAndTransform(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		crm := r.network.Receiver("http://crm.example/", "")
+		r.start(webhook.Config{Destinations: []webhook.Destination{{
+			ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
+			Filter:    webhook.Filter{Include: []string{"page"}},
+			Transform: func(context.Context, event.Event) (event.Event, error) { return event.Event{Off: true}, nil },
+		}}})
+		filtered, unfiltered := eventOf(t, "m1"), eventOf(t, "m2")
+		unfiltered.Unfiltered = true
+		must(t, r.ForwardEvents(t.Context(), []string{"crm"}, filtered, unfiltered))
+		synctest.Wait()
+		qs := crm.Requests()
+		if len(qs) != 1 || !bytes.Equal(qs[0].Body, unfiltered.Body) {
+			t.Errorf("%d requests arrived, want one with the body of the unfiltered event", len(qs))
+		}
+		if s := r.Stats(); s.Accepted != 1 || s.Filtered != 1 {
+			t.Errorf("accepted %d and filtered %d events, want 1 and 1", s.Accepted, s.Filtered)
+		}
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,8 +114,8 @@ func (b *batch) number(first int64) {
 }
 
 // post posts n batches, concurrency of them at a time, and returns how long that took. It keeps its
-// connections for the next call, as the transport of bare does. It sends on each new connection at
-// once, because the server closes a silent one.
+// connections for the next call. It sends on each new connection at once, because the server closes a
+// silent one.
 func (l *load) post(n, concurrency int) time.Duration {
 	l.tb.Helper()
 	concurrency = min(n, concurrency)
@@ -256,33 +255,8 @@ func (l *load) bare(n, concurrency int) time.Duration {
 	if err != nil {
 		l.tb.Fatal(err)
 	}
-	u, err := url.Parse(l.receiver + "/hook")
-	if err != nil {
-		l.tb.Fatal(err)
-	}
 	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Hookferry/1.0"}, signature.Header: {sign}}
-	var left atomic.Int64
-	left.Store(int64(n))
-	begin := time.Now()
-	var posting sync.WaitGroup
-	for range concurrency {
-		posting.Go(func() {
-			for left.Add(-1) >= 0 {
-				resp, err := l.client.Transport.RoundTrip(&http.Request{
-					Method: "POST", URL: u, Host: u.Host, Header: header,
-					Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
-				})
-				if err != nil {
-					l.tb.Error(err)
-					return
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-			}
-		})
-	}
-	posting.Wait()
-	return time.Since(begin)
+	return testkit.Bare(l.tb, l.receiver+"/hook", header, body, n, concurrency)
 }
 
 var batches = flag.Int("batches", 10, "how many batches of 100 calls each round of BenchmarkServer sends")

@@ -89,7 +89,7 @@ func TestAProgramDoesTheSameWithBothPackages(t *testing.T) {
 // TestCodeForV3PassesItsTestsWithThisPackage runs the "before" code of docs/migrating.md, which is
 // written for v3, with analyticsv3. Its examples and tests must pass.
 func TestCodeForV3PassesItsTestsWithThisPackage(t *testing.T) {
-	const dir = "../../../bench/before"
+	const dir = "before"
 	cmd := exec.Command("go", "test", "-count=1", "-overlay", overlay(t, filepath.Join(dir, "v3_test.go"), ours), ".")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -3,17 +3,13 @@
 package bench
 
 import (
-	"bytes"
-	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/nullreceiver"
 )
@@ -44,37 +40,10 @@ var Body = func() []byte {
 // Bare posts n bodies with a bare http.Transport, and returns how long that took.
 // concurrency is how many goroutines post at once.
 func Bare(b *testing.B, rawURL string, n, concurrency int) time.Duration {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		b.Fatal(err)
-	}
-	t := &http.Transport{MaxIdleConnsPerHost: concurrency, DisableCompression: true}
-	defer t.CloseIdleConnections()
 	sign, err := signature.Sign(Body, "shh")
 	if err != nil {
 		b.Fatal(err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Hookferry/1.0"}, signature.Header: {sign}}
-	var left atomic.Int64
-	left.Store(int64(n))
-	begin := time.Now()
-	var wg sync.WaitGroup
-	for range concurrency {
-		wg.Go(func() {
-			for left.Add(-1) >= 0 {
-				resp, err := t.RoundTrip(&http.Request{
-					Method: "POST", URL: u, Host: u.Host, Header: header,
-					Body: io.NopCloser(bytes.NewReader(Body)), ContentLength: int64(len(Body)),
-				})
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-			}
-		})
-	}
-	wg.Wait()
-	return time.Since(begin)
+	return testkit.Bare(b, rawURL, header, Body, n, concurrency)
 }

@@ -1,4 +1,4 @@
-module github.com/hookferry/analytics/bench/river
+module github.com/hookferry/analytics/peers/river
 
 go 1.26.0
 

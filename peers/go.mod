@@ -1,4 +1,4 @@
-module github.com/hookferry/analytics/bench
+module github.com/hookferry/analytics/peers
 
 go 1.26.0
 

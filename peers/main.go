@@ -1,4 +1,4 @@
-// Command bench compares this module's client with the clients of others. All make the same calls,
+// Command peers compares this module's client with the clients of others. All make the same calls,
 // in the same program and the same run, to the same collector.
 //
 //	GOWORK=off go run .          # under two minutes
@@ -39,7 +39,7 @@ func run(args []string) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 2
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "bench:", err)
+		fmt.Fprintln(os.Stderr, "peers:", err)
 		return 1
 	}
 	return 0
@@ -60,7 +60,7 @@ func runMeasurement(settings string, out *os.File) error {
 }
 
 func runBenchmark(args []string) error {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "one short round: does everything still run?")
 	rounds := flags.Int("rounds", 0, "measurements of each kind; the median counts (default 3, or 1 with -quick)")
 	length := flags.Duration("time", 0, "for how long each measurement makes calls (default 500ms, or 50ms with -quick)")

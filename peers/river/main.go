@@ -3,7 +3,7 @@
 // Command river compares a webhook.Forwarder on pgqueue with a worker of River that uses a
 // plain http.Client. Both deliver the same webhooks, in one run on the same PostgreSQL server.
 //
-//	cd bench/river; GOWORK=off go run .
+//	cd peers/river; GOWORK=off go run .
 //
 // Rounds alternate between the two and a bare http.Transport. The table shows medians.
 package main

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	analytics "github.com/hookferry/analytics/bench/before/analytics2"
+	analytics "github.com/hookferry/analytics/interop/go/v3/before/analytics2"
 )
 
 func Example_v2Client() {
