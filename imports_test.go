@@ -104,7 +104,7 @@ var walls = []struct {
 		name: "audiences",
 		of:   []string{module + "/audience"},
 		may:  forwarder,
-		why:  "a program chooses the store for its audiences, and a program without audiences links none of this",
+		why:  "a program chooses the roster for its audiences, and a program without audiences links none of this",
 	},
 	{
 		name: "tests for stores and rosters",
@@ -122,25 +122,37 @@ var walls = []struct {
 		name: "memory store",
 		of:   []string{module + "/webhook/memqueue", module + "/webhook/internal/..."},
 		may:  stores,
-		why:  "a store implements interfaces of webhook and audience, and knows no other store",
+		why:  "a store implements interfaces of webhook, and knows neither audiences nor another store",
 	},
 	{
 		name: "file store",
 		of:   []string{module + "/webhook/filequeue"},
-		may:  slices.Concat(stores, []string{"go.etcd.io/bbolt/...", "golang.org/x/sys/..."}),
-		why:  "a store implements interfaces of webhook and audience, and knows no other store",
+		may:  stores,
+		why:  "a store implements interfaces of webhook, and knows neither audiences nor another store",
+	},
+	{
+		name: "memory roster",
+		of:   []string{module + "/audience/memroster"},
+		may:  rosters,
+		why:  "a roster knows no store, so that a program chooses both",
+	},
+	{
+		name: "file roster",
+		of:   []string{module + "/audience/fileroster"},
+		may:  slices.Concat(rosters, []string{"go.etcd.io/bbolt/...", "golang.org/x/sys/..."}),
+		why:  "a roster knows no store, so that a program chooses both",
 	},
 	{
 		name: "store in PostgreSQL",
 		of:   []string{module + "/webhook/pgqueue/..."},
-		may: slices.Concat(stores, []string{module + "/webhook/pgqueue/...", "github.com/jackc/...", "golang.org/x/text/...",
+		may: slices.Concat(stores, rosters, []string{module + "/webhook/pgqueue/...", "github.com/jackc/...", "golang.org/x/text/...",
 			"golang.org/x/sync/..."}),
 		why: "a store implements interfaces of webhook and audience, and knows no other store",
 	},
 	{
 		name: "store in NATS",
 		of:   []string{module + "/webhook/natsqueue"},
-		may: slices.Concat(stores, []string{"github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
+		may: slices.Concat(stores, rosters, []string{"github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
 			"github.com/klauspost/compress/...", "golang.org/x/crypto/...", "golang.org/x/sys/..."}),
 		why: "a store implements interfaces of webhook and audience; only its tests need the server",
 	},
@@ -167,7 +179,8 @@ var (
 	events    = slices.Concat(client, []string{module + "/event", module + "/integrations"})
 	forwarder = slices.Concat(events, []string{module + "/webhook", module + "/webhook/store", module + "/signature",
 		module + "/webhook/internal/schedule", module + "/webhook/internal/wire"})
-	stores = slices.Concat(forwarder, []string{module + "/audience", module + "/webhook/internal/..."})
+	stores  = slices.Concat(forwarder, []string{module + "/webhook/internal/..."})
+	rosters = slices.Concat(forwarder, []string{module + "/audience"})
 )
 
 // examples show what can be built with the public API.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/memroster"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -25,7 +26,7 @@ func TestAudiencesListsAndCreates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, announcer := t.Context(), audience.New(f, q)
+	ctx, announcer := t.Context(), audience.New(f, memroster.New(1<<20))
 	of := func(destination, name string) *audience.Audience {
 		a, err := announcer.Audience(destination, name)
 		if err != nil {

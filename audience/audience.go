@@ -1,7 +1,7 @@
 // Package audience tells destinations which users are members of an audience, and which users must
 // be deleted. It makes events for this, which a webhook.Forwarder forwards.
 //
-//	announcer := audience.New(forwarder, store)
+//	announcer := audience.New(forwarder, roster)
 //	vips, err := announcer.Audience("crm", "VIP Users")
 //	result, err := vips.Sync(ctx, audience.Users(slices.Values(ids)))
 //	err = announcer.Delete(ctx, audience.Deletion{Destinations: []string{"crm"}}, audience.Users(slices.Values(ids)))
@@ -11,8 +11,8 @@
 // leaves. An incomplete list is refused if more than half of the members would leave. A user id has 1 to 255 bytes. Lists may have any length, because they are streamed. While
 // the queue is full, Sync and Delete wait. After an error, call them again with the same list.
 //
-// A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are Rosters.
-// Package rostertest tests them, and can test Rosters of your own.
+// A Roster keeps the members: memroster in memory, fileroster in a folder, and pgqueue.NewRoster and
+// natsqueue.NewRoster in a shared store. Package rostertest tests them, and Rosters of your own.
 package audience
 
 import (

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/memroster"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -222,7 +223,7 @@ func TestAudienceRefusesAZeroByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := audience.New(f, store).Audience("crm\x00vip", "all"); err == nil {
+	if _, err := audience.New(f, memroster.New(0)).Audience("crm\x00vip", "all"); err == nil {
 		t.Error("Audience of a destination with a zero byte in its id returned no error")
 	}
 }
@@ -382,7 +383,7 @@ func TestLaterSyncSupersedes(t *testing.T) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(crm)
 		a := r.audience("crm", "all")
-		other, err := audience.New(r.Forwarder, r.queue).Audience("crm", "all")
+		other, err := audience.New(r.Forwarder, r.roster).Audience("crm", "all")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,9 +414,8 @@ var errPanicked = errors.New("the sync panicked")
 func TestSyncWaitsForAFullQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
-		// The queue has room for the members and some deliveries.
 		const n = 1000
-		r.queue = testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: n*(512+25) + 64<<10}))
+		r.queue = testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: 64 << 10}))
 		recv := r.network.Receiver(hook, "shh")
 		r.open(crm) // the forwarder does not deliver yet
 		a := r.audience("crm", "all")

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/fileroster"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 var audienceSize = flag.Int("audience", 2_000, "how many members BenchmarkAudience syncs")
 
-// BenchmarkAudience syncs an audience of -audience members in a filequeue, without deliveries. It
+// BenchmarkAudience syncs an audience of -audience members in a fileroster, without deliveries. It
 // syncs a new audience, then one without changes, and then one in which one member in a hundred
 // has left and as many have joined. It reports the members a second, the peak of the heap beyond
 // that of an empty store, and the bytes on the disk for each member with its event.
@@ -38,12 +39,17 @@ func benchAudience(b *testing.B, random bool) {
 		b.Fatal(err)
 	}
 	defer q.Close()
+	r, err := fileroster.Open(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
 	f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{crm}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Shutdown(context.Background())
-	a, err := audience.New(f, q).Audience("crm", "everyone")
+	a, err := audience.New(f, r).Audience("crm", "everyone")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/memroster"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -31,7 +32,7 @@ func started() (announcer *audience.Announcer, acme *webhooktest.Receiver, stop 
 	}
 	run := make(chan error)
 	go func() { run <- forwarder.Run(context.Background()) }()
-	return audience.New(forwarder, store), acme, func() {
+	return audience.New(forwarder, memroster.New(64<<20)), acme, func() {
 		forwarder.Shutdown(context.Background())
 		<-run
 		store.Close()

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/memroster"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -21,6 +22,7 @@ type rig struct {
 	t       *testing.T
 	network *webhooktest.Network
 	queue   *memqueue.Store
+	roster  *memroster.Roster
 	run     chan error
 }
 
@@ -29,7 +31,10 @@ type rig struct {
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: testkit.Must(memqueue.Open(memqueue.Config{}))}
+		r := &rig{
+			t: t, network: webhooktest.NewNetwork(),
+			queue: testkit.Must(memqueue.Open(memqueue.Config{})), roster: memroster.New(1 << 30),
+		}
 		defer r.network.Close()
 		defer func() {
 			if r.run != nil {
@@ -59,7 +64,7 @@ func (r *rig) open(destinations ...webhook.Destination) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.Forwarder, r.Announcer = f, audience.New(f, r.queue)
+	r.Forwarder, r.Announcer = f, audience.New(f, r.roster)
 }
 
 func (r *rig) stop() {

@@ -13,8 +13,8 @@ import (
 const MaxUser = 255 // bytes of the id of a member
 const maxName = 255 // bytes of the name of an audience, and of the ID of a Deletion
 
-// A Roster keeps the members of audiences, as durably as its store. It decides nothing. All methods
-// may be called concurrently, and by several nodes if the store is shared. After Close of the store
+// A Roster keeps the members of audiences. It decides nothing. All methods may be called concurrently,
+// and by several nodes if it is shared. After Close of the Roster, or of the store that it is made of,
 // they return webhook.ErrClosed. A list holds no lock between two yields. An error ends it.
 //
 // An audience has an id of 1 to 767 bytes, a Record and members: user ids of 1 to 255 bytes.
@@ -22,10 +22,10 @@ type Roster interface {
 	// UpdateAudience calls f with the record and the members of an audience. It stores either all
 	// changes that f makes to both, or none of them. An unknown audience has the zero Record and no
 	// members. f calls Set at most once, and last. If f returns an error, the audience stays as it
-	// was, and the error of UpdateAudience wraps it. On a shared store it may call f again, after
+	// was, and the error of UpdateAudience wraps it. On a shared Roster it may call f again, after
 	// another node has changed the audience.
 	//
-	// A store that cannot make all changes at once must change the members before the record. Then the
+	// A Roster that cannot make all changes at once must change the members before the record. Then the
 	// same update can be repeated after a crash.
 	UpdateAudience(ctx context.Context, audience string, f func(*Record, Members) error) error
 	// Members yields the members, in the order of their bytes.

@@ -45,7 +45,7 @@ type SyncResult struct {
 // events are durable. A user id that does not have 1 to 255 bytes ends the Sync with a *UserError.
 //
 // Users may come in any order and more than once. Sync does not keep them in memory. With
-// filequeue, Sync is several times as fast if the users are sorted by their bytes, as sort -u with
+// fileroster, Sync is several times as fast if the users are sorted by their bytes, as sort -u with
 // LC_ALL=C sorts them: neighbours in the list are then in the same page of the file.
 //
 // Sync announces the users who leave only after members has yielded its last id. If members yields

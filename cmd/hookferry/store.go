@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hookferry/analytics/audience/fileroster"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -91,6 +92,9 @@ func rescueStore(c *command) action {
 			return errors.New("interrupted; there is no new store, and the old one is as it was")
 		case err != nil:
 			return err
+		}
+		if err := fileroster.Copy(from, *to); err != nil {
+			r.Missing = append(r.Missing, fmt.Sprintf("the audiences cannot be read, and are missing: %v", err))
 		}
 		return c.printReport(r, storeReport{Folder: *to}, "To use it: move %s away, and %s in its place", from, *to)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/fileroster"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -124,5 +126,49 @@ func TestInterruptLeavesTheStoreUnchanged(t *testing.T) {
 			}
 		})
 		_ = os.RemoveAll(rescued)
+	}
+}
+
+// A rescue copies the audiences, too. If they cannot be read, it says that they are missing.
+func TestRescueCopiesAudiences(t *testing.T) {
+	data := t.TempDir()
+	folder := makeStore(t, data, 1)
+	use := func(folder string, f func(r *fileroster.Roster)) {
+		r, err := fileroster.Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(r)
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use(folder, func(r *fileroster.Roster) {
+		if err := r.UpdateAudience(t.Context(), "vip", func(_ *audience.Record, members audience.Members) error {
+			return members.Set([]string{"ann"}, 1)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, want := range []string{"missing: 0\n", "missing: 1\nmissing: the audiences cannot be read"} {
+		to := filepath.Join(t.TempDir(), "rescued")
+		stdout, stderr, status := runCommand(t.Context(), "", nil, "store", "rescue", "--data", data, "--to", to)
+		if status != exitOK || !strings.Contains(stdout, want) {
+			t.Errorf("store rescue: exit status %d, printed %q and %q, want output with %q", status, stdout, stderr, want)
+		}
+		if want == "missing: 0\n" {
+			use(to, func(r *fileroster.Roster) {
+				var got []string
+				for user, err := range r.Members(t.Context(), "vip") {
+					got = append(got, fmt.Sprint(user, err))
+				}
+				if !slices.Equal(got, []string{"ann<nil>"}) {
+					t.Errorf("the rescued audience has the members %q, want ann", got)
+				}
+			})
+		}
+		if err := os.Truncate(filepath.Join(folder, "roster.db"), 100); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

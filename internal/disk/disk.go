@@ -74,6 +74,30 @@ type Info struct {
 	Size int64
 }
 
+// MakeFolder creates a missing folder for the owner alone, and makes it durable: it syncs the parent,
+// and all folders above, which may be new, too. Above the parent, it stops at the first that this
+// process may not read. It returns the error of CheckFolder.
+func MakeFolder(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return CheckFolder(dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	full, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	parent := filepath.Dir(full)
+	if err := SyncFolder(parent); err != nil {
+		return err
+	}
+	for above := filepath.Dir(parent); above != filepath.Dir(above) && SyncFolder(above) == nil; {
+		above = filepath.Dir(above)
+	}
+	return CheckFolder(dir)
+}
+
 // Folder returns a Disk for the folder path, which must exist.
 func Folder(path string) Disk { return folder(path) }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/fileroster"
 	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -180,6 +181,10 @@ func syncChild(settings []byte) error {
 	if err != nil {
 		return err
 	}
+	r, err := fileroster.Open(storePath(c.Dir))
+	if err != nil {
+		return err
+	}
 	f, err := webhook.New(webhook.Config{Store: s, Destinations: []webhook.Destination{
 		{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/"}}},
 		{ID: "erp", Endpoints: []webhook.Endpoint{{URL: "https://erp.example/"}}},
@@ -202,8 +207,8 @@ func syncChild(settings []byte) error {
 			fmt.Println("end")
 		}
 	}
-	announcer := audience.New(f, s)
-	ctx, r := context.Background(), syncRounds[c.Round]
+	announcer := audience.New(f, r)
+	ctx, round := context.Background(), syncRounds[c.Round]
 	ended := make(chan error, 3) // each goroutine sends once
 	for odd, name := range []string{"even", "odd"} {
 		a, err := announcer.Audience("crm", name)
@@ -211,12 +216,12 @@ func syncChild(settings []byte) error {
 			return err
 		}
 		go func() {
-			_, err := a.AllowShrink().Sync(ctx, list(r[0]+odd, r[1], 2))
+			_, err := a.AllowShrink().Sync(ctx, list(round[0]+odd, round[1], 2))
 			ended <- err
 		}()
 	}
 	go func() {
 		ended <- announcer.Delete(ctx, audience.Deletion{ID: fmt.Sprint("request-", c.Round), Destinations: []string{"erp", "crm", "erp"}}, list(0, deletedUsers, 1))
 	}()
-	return errors.Join(<-ended, <-ended, <-ended, s.Close())
+	return errors.Join(<-ended, <-ended, <-ended, r.Close(), s.Close())
 }

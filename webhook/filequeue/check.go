@@ -69,7 +69,7 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 		}
 	}
 	c, _ := Config{HistoryAge: store.Unlimited, HistoryBytes: store.Unlimited, DedupMax: 1 << 24}.withDefaults() // forgets nothing
-	ld = newLoader(d, dir, c, lock)
+	ld = newLoader(d, c, lock)
 	ld.lenient, ld.ctx = true, ctx
 	if progress != nil {
 		ld.progress = func(n int64) {

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -199,19 +198,13 @@ func fill(t *testing.T, dir string) {
 	if _, err := s.SetDocument(t.Context(), store.Document{Folder: "pause", Name: "a", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.UpdateAudience(t.Context(), "vip", func(rec *audience.Record, members audience.Members) error {
-		rec.Generation = 1
-		return members.Set([]string{"ann"}, 1)
-	}); err != nil {
-		t.Fatal(err)
-	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // Check names all that is missing from a damaged store. Rescue copies the rest to a new store,
-// audiences and documents included.
+// documents included.
 func TestCheckAndRescue(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "store")
 	fill(t, from)
@@ -268,15 +261,6 @@ func TestCheckAndRescue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	n := 0
-	for user, err := range s.Members(t.Context(), "vip") {
-		if n++; user != "ann" || err != nil {
-			t.Errorf("Members yields %q, %v; want ann", user, err)
-		}
-	}
-	if n != 1 {
-		t.Errorf("got %d members, want 1", n)
-	}
 	if err := s.Put(t.Context(), []store.Put{{Delivery: store.Delivery{Destination: "a", ID: "99", Due: s.Now()}}}, make([]store.Result, 1)); err != nil {
 		t.Error(err)
 	}

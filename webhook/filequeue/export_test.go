@@ -6,7 +6,7 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// OpenOn is Open on a disk. The store's methods of audience.Roster return errors.ErrUnsupported.
+// OpenOn is Open on a disk.
 func OpenOn(d disk.Disk, c Config) (*Store, error) { return Open(disk.Mount(d), c) }
 
 // OpenUnsynced is Open without syncs, for tests that do not simulate a loss of power.
@@ -18,11 +18,7 @@ func OpenUnsynced(dir string, c Config) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s, err := open(unsynced{disk.Folder(dir)}, dir, c)
-	if err == nil {
-		s.roster.unsynced = true
-	}
-	return s, err
+	return open(unsynced{disk.Folder(dir)}, c)
 }
 
 type unsynced struct{ disk.Disk }

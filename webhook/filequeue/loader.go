@@ -52,14 +52,13 @@ type timedKey struct {
 }
 
 // newLoader returns the loader of an empty Store without goroutines.
-func newLoader(d disk.Disk, dir string, c Config, lock io.Closer) *loader {
+func newLoader(d disk.Disk, c Config, lock io.Closer) *loader {
 	x := &index{
 		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), papers: make(map[string]*entry),
 		news: make(map[string]struct{}), changed: store.NewSignal(), tidy: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 	}
 	s := &Store{config: c, lock: lock, disk: d, index: x, reader: &reader{index: x, logger: c.Logger, told: make(map[uint64]bool)}}
 	s.upkeep = store.NewUpkeep("filequeue", c.Logger)
-	s.roster = &roster{store: s, dir: dir}
 	return &loader{
 		store: s, ctx: context.Background(), progress: func(int64) {},
 		gone: make(seqSet), met: make(seqSet), states: make(map[uint64]record),

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
@@ -22,52 +20,24 @@ func Open(dir string, c Config) (*Store, error) {
 		return nil, err
 	}
 	if d := disk.Mounted(dir); d != nil {
-		return open(d, "", c)
+		return open(d, c)
 	}
-	err = makeFolder(dir)
-	if err == nil {
-		err = disk.CheckFolder(dir)
-	}
-	if err != nil {
+	if err := disk.MakeFolder(dir); err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	return open(disk.Folder(dir), dir, c)
+	return open(disk.Folder(dir), c)
 }
 
 // CheckFolder returns an error that says what to do if Open refuses a folder because of its owner or its
 // mode. It is for the folders above that of a store.
 func CheckFolder(dir string) error { return disk.CheckFolder(dir) }
 
-// makeFolder creates a missing folder and makes it durable: it syncs the parent, and all folders
-// above, which may be new, too. Above the parent, it stops at the first that this process may not
-// read.
-func makeFolder(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	parent := filepath.Dir(dir)
-	if err := disk.SyncFolder(parent); err != nil {
-		return err
-	}
-	for dir := filepath.Dir(parent); dir != filepath.Dir(dir) && disk.SyncFolder(dir) == nil; {
-		dir = filepath.Dir(dir)
-	}
-	return nil
-}
-
-func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
+func open(d disk.Disk, c Config) (_ *Store, err error) {
 	lock, err := acquire(d, c.LockTimeout)
 	if err != nil {
 		return nil, err
 	}
-	ld := newLoader(d, dir, c, lock)
+	ld := newLoader(d, c, lock)
 	s := ld.store
 	defer func() {
 		if err != nil {

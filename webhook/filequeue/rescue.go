@@ -32,9 +32,6 @@ func Rescue(ctx context.Context, from, to string, progress func(read, of int64))
 		return r, err
 	}
 	err = ld.copyTo(s)
-	if rerr := copyRoster(from, to); rerr != nil {
-		ld.report("the audiences cannot be read, and are missing: %v", rerr)
-	}
 	s.index.mu.Lock()
 	r = ld.reportOn(s.index)
 	s.index.mu.Unlock()

@@ -37,14 +37,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A Store is a store.Store, store.History and audience.Roster. It is safe for concurrent use.
+// A Store is a store.Store, store.History and store.Maintained. It is safe for concurrent use.
 type Store struct {
-	roster  *roster
 	reader  *reader
 	config  Config
 	disk    disk.Disk
@@ -61,7 +59,6 @@ var (
 	_ store.Store      = (*Store)(nil)
 	_ store.History    = (*Store)(nil)
 	_ store.Maintained = (*Store)(nil)
-	_ audience.Roster  = (*Store)(nil)
 )
 
 // view calls f with the index of an open store.
@@ -148,9 +145,8 @@ func (s *Store) Close() error {
 	m := s.writer.manifest
 	m.close()
 	writeManifest(s.disk, m.mark) // an error does not matter: the marks only help to notice damage
-	err := s.roster.close()
 	closeFiles(s)
-	return err
+	return nil
 }
 
 func closeFiles(s *Store) {

@@ -50,16 +50,7 @@ func simulated(c filequeue.Config, capacity int64) queuetest.Open {
 	}
 }
 
-// withoutRoster hides the methods of the Roster, which needs a real folder.
-func withoutRoster(open queuetest.Open) queuetest.Open {
-	return func(t testing.TB, dir string) store.Store {
-		return struct {
-			store.Store
-		}{open(t, dir)}
-	}
-}
-
-// TestStoreInFolder runs the suite in a real folder, and so includes the cases of the Roster.
+// TestStoreInFolder runs the suite in a real folder.
 func TestStoreInFolder(t *testing.T) {
 	queuetest.Run(t, onFolder(filequeue.Config{}), queuetest.Traits{
 		Durable: true, Bubble: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: store.Unlimited}),
@@ -67,7 +58,7 @@ func TestStoreInFolder(t *testing.T) {
 }
 
 func TestStore(t *testing.T) {
-	queuetest.Run(t, withoutRoster(simulated(filequeue.Config{}, 64<<20)), queuetest.Traits{
+	queuetest.Run(t, simulated(filequeue.Config{}, 64<<20), queuetest.Traits{
 		Durable:     true,
 		Bubble:      true,
 		OpenFull:    simulated(filequeue.Config{MaxBytes: 8 << 20}, 64<<20),
@@ -77,7 +68,7 @@ func TestStore(t *testing.T) {
 
 // TestStoreOnSmallDisk has segments of 64 KB, so most cases of the suite use several segments.
 func TestStoreOnSmallDisk(t *testing.T) {
-	queuetest.Run(t, withoutRoster(simulated(filequeue.Config{}, 32<<20)), queuetest.Traits{
+	queuetest.Run(t, simulated(filequeue.Config{}, 32<<20), queuetest.Traits{
 		Durable:  true,
 		Bubble:   true,
 		OpenFull: simulated(filequeue.Config{MaxBytes: 8 << 20}, 32<<20),

@@ -18,7 +18,6 @@ import (
 	"time"
 	"unique"
 
-	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/store"
@@ -31,16 +30,12 @@ const (
 	DefaultDedupMax    = 1_000_000
 )
 
-// overhead is an estimate of the memory, in bytes, that a delivery, a dead letter or a member takes
-// besides its strings and body.
-const overhead = 512
-
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// MaxBytes bounds the memory for waiting deliveries, dead letters and members of audiences.
-	// Each counts its own bytes and 512 more. Put and UpdateAudience return store.ErrQueueFull if
-	// they would exceed MaxBytes. Settle never does, so stored deliveries can always be retried and
-	// buried. Zero means DefaultMaxBytes, 256 MiB. store.Unlimited means no bound.
+	// MaxBytes bounds the memory for waiting deliveries and dead letters. Each counts its own bytes and
+	// 512 more. Put returns store.ErrQueueFull if it would exceed MaxBytes. Settle never does, so
+	// stored deliveries can always be retried and buried. Zero means DefaultMaxBytes, 256 MiB.
+	// store.Unlimited means no bound.
 	MaxBytes int64
 	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
 	// DefaultDedupWindow, 24 hours.
@@ -51,7 +46,7 @@ type Config struct {
 	DedupMax int
 }
 
-// A Store is a store.Store and an audience.Roster.
+// A Store is a store.Store.
 type Store struct {
 	maxBytes int64
 	changed  store.Signal
@@ -65,13 +60,9 @@ type Store struct {
 	claims    map[uint64]*item
 	dead      map[string]*store.Ended // by key; a dead letter never changes
 	documents store.DocumentMap
-	audiences map[string]*members // by audience id
 }
 
-var (
-	_ store.Store     = (*Store)(nil)
-	_ audience.Roster = (*Store)(nil)
-)
+var _ store.Store = (*Store)(nil)
 
 // Open returns an empty store. The error lists the fields of c that are not valid.
 func Open(c Config) (*Store, error) {
@@ -88,7 +79,6 @@ func Open(c Config) (*Store, error) {
 	return &Store{
 		maxBytes: c.MaxBytes, changed: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 		lanes: make(map[string]*lane), claims: make(map[uint64]*item), dead: make(map[string]*store.Ended),
-		audiences: make(map[string]*members),
 	}, nil
 }
 
@@ -352,12 +342,12 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.lanes, s.seen, s.claims, s.dead, s.audiences = nil, nil, nil, nil, nil
+	s.lanes, s.seen, s.claims, s.dead = nil, nil, nil, nil
 	return nil
 }
 
-// size returns how many bytes a delivery counts for Config.MaxBytes. Retries do not change this
+// size estimates the memory of a delivery, in bytes, for Config.MaxBytes. Retries do not change this
 // size.
 func size(d *store.Delivery) int64 {
-	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + overhead
+	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + 512
 }

@@ -52,7 +52,7 @@ func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 				return err
 			},
 			"UpdateAudience": func() error {
-				return q.UpdateAudience(t.Context(), "vip", func(*audience.Record, audience.Members) error { return nil })
+				return NewRoster(q).UpdateAudience(t.Context(), "vip", func(*audience.Record, audience.Members) error { return nil })
 			},
 			"Documents": func() error {
 				for _, err := range q.Documents(t.Context(), "a", "") {

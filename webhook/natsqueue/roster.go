@@ -3,17 +3,23 @@ package natsqueue
 import (
 	"cmp"
 	"context"
+	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/hookferry/analytics/audience"
 )
 
-// A roster implements audience.Roster.
+// NewRoster returns a roster in the stream of s, which all nodes share. It ends with s.
+func NewRoster(s *Store) audience.Roster { return &roster{conn: s.conn, life: s.life} }
+
 type roster struct {
 	conn   *conn
+	life   *lifetime
 	listed atomic.Pointer[listing] // nil unless a sync looks for leavers
 }
 
@@ -25,10 +31,50 @@ type listing struct {
 	users      []string
 }
 
+// UpdateAudience implements audience.Roster. f stores changed members one by one, by members.Set.
+// After f, UpdateAudience stores the record of the audience. So after a crash in between, the record
+// is the old one, and the same call can be repeated. If another node changes the audience or one of
+// these members meanwhile, UpdateAudience starts over with the new record and calls f again.
+func (r *roster) UpdateAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+	_, err := call(ctx, r.life, "changing an audience", func() (_ struct{}, err error) {
+		for wait := behind; ; wait = min(2*wait, askEvery) {
+			err = r.tryChangeAudience(ctx, id, f)
+			if errors.Is(err, errChanged) {
+				if err = sleep(ctx, wait); err == nil {
+					continue
+				}
+			}
+			return struct{}{}, err
+		}
+	})
+	return err
+}
+
+// Members implements audience.Roster. It has the ids of all members in memory.
+func (r *roster) Members(ctx context.Context, id string) iter.Seq2[string, error] {
+	return page(ctx, r.life, "listing members", func() ([]string, error) { return r.memberIDs(ctx, id) })
+}
+
+// Audiences implements audience.Roster.
+func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
+	return page(ctx, r.life, "listing audiences", func() (all []audience.Entry, _ error) {
+		found, err := r.conn.documents(ctx, r.conn.config.audience("*"))
+		for id, m := range found {
+			var rec audience.Record
+			if err == nil {
+				err = rec.UnmarshalBinary(m.Data)
+			}
+			all = append(all, audience.Entry{ID: id, Name: rec.Name, Generation: rec.Generation})
+		}
+		slices.SortFunc(all, func(a, b audience.Entry) int { return strings.Compare(a.ID, b.ID) })
+		return all, err
+	})
+}
+
 // tryChangeAudience is one try of UpdateAudience.
-func (s *roster) tryChangeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
-	subject := s.conn.config.audience(token(id))
-	held, err := s.conn.last(ctx, subject)
+func (r *roster) tryChangeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+	subject := r.conn.config.audience(token(id))
+	held, err := r.conn.last(ctx, subject)
 	var rec audience.Record
 	if err == nil && held.Sequence > 0 {
 		err = rec.UnmarshalBinary(held.Data)
@@ -36,14 +82,14 @@ func (s *roster) tryChangeAudience(ctx context.Context, id string, f func(*audie
 	if err != nil {
 		return err
 	}
-	if err := f(&rec, &members{roster: s, ctx: ctx, audience: id, generation: rec.Generation, seq: held.Sequence}); err != nil {
+	if err := f(&rec, &members{roster: r, ctx: ctx, audience: id, generation: rec.Generation, seq: held.Sequence}); err != nil {
 		return err
 	}
 	b, err := rec.AppendBinary(nil)
 	if err != nil {
 		return err
 	}
-	return s.conn.store(ctx, document(subject, held.Sequence, b))
+	return r.conn.store(ctx, document(subject, held.Sequence, b))
 }
 
 // members implements audience.Members for one call of tryChangeAudience.
@@ -142,7 +188,7 @@ func (m *members) Set(users []string, generation uint64) error {
 }
 
 // memberIDs returns the sorted ids of the members of an audience.
-func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
-	all, err := s.conn.documents(ctx, s.conn.config.member(token(id), "*"))
+func (r *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
+	all, err := r.conn.documents(ctx, r.conn.config.member(token(id), "*"))
 	return slices.Sorted(maps.Keys(all)), err
 }

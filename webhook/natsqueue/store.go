@@ -9,11 +9,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A Store is a store.Store that several nodes share, and an audience.Roster.
+// A Store is a store.Store that several nodes share.
 type Store struct {
 	conn       *conn       // to the stream
 	life       *lifetime   // until Close
@@ -29,7 +28,6 @@ type Store struct {
 	balancer   *balancer   // takes partitions, and gives them away
 	asker      *asker      // asks other nodes
 	letters    *letters    // dead letters
-	roster     *roster     // audiences
 	seen       seen        // of the documents
 
 	subs []*nats.Subscription
@@ -39,7 +37,6 @@ var (
 	_ store.Store      = (*Store)(nil)
 	_ store.Shared     = (*Store)(nil)
 	_ store.Maintained = (*Store)(nil)
-	_ audience.Roster  = (*Store)(nil)
 )
 
 // Open opens the store on the servers that nc is connected to, which must have version 2.12.1 or
@@ -79,10 +76,7 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 
 // assemble returns a Store with all its parts. Only the batchers have goroutines yet.
 func assemble(c *conn) *Store {
-	s := &Store{
-		conn: c, life: new(lifetime), lease: &lease{claim: c.config.Claim}, index: newIndex(),
-		roster: &roster{conn: c},
-	}
+	s := &Store{conn: c, life: new(lifetime), lease: &lease{claim: c.config.Claim}, index: newIndex()}
 	s.life.ctx, s.life.end = context.WithCancel(context.Background())
 	s.letters = &letters{conn: c, life: s.life}
 	s.loader = &loader{conn: c, index: s.index}

@@ -4,10 +4,12 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/audience/rostertest"
 	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/internal/bench"
@@ -76,6 +78,10 @@ func TestRoster(t *testing.T) {
 		if servers[dir] == nil {
 			servers[dir] = serve(t)
 		}
-		return ready(servers[dir].open(t, Config{Partitions: 4, Claim: time.Minute, DedupWindow: 24 * time.Hour}))
+		s := ready(servers[dir].open(t, Config{Partitions: 4, Claim: time.Minute, DedupWindow: 24 * time.Hour}))
+		return struct {
+			audience.Roster
+			io.Closer
+		}{NewRoster(s), s}
 	}, rostertest.Traits{Durable: true, Bubble: true, Share: true})
 }

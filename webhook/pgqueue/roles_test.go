@@ -257,7 +257,7 @@ func TestPublicationOfAllTables(t *testing.T) {
 			for i := range 3 {
 				rotate(t, q, i)
 			}
-			if err := q.UpdateAudience(t.Context(), "a", func(r *audience.Record, m audience.Members) error {
+			if err := NewRoster(q).UpdateAudience(t.Context(), "a", func(r *audience.Record, m audience.Members) error {
 				r.Name, r.Generation = "A", 1
 				return errors.Join(m.Set([]string{"u"}, 1), m.Set([]string{"u"}, 2), m.Set([]string{"u"}, 0))
 			}); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -85,7 +84,7 @@ func (c *Config) late() time.Duration { return c.Claim / 2 }
 // Claim is long, so that Ready soon knows that the database is lost.
 func (c *Config) pulse() time.Duration { return min(c.Claim, DefaultClaim) / 4 }
 
-// A Store is a store.Store, store.Shared, store.Outbox, store.Maintained and audience.Roster.
+// A Store is a store.Store, store.Shared, store.Outbox and store.Maintained.
 type Store struct {
 	db         *database
 	heartbeat  *heartbeat
@@ -105,7 +104,6 @@ var (
 	_ store.Shared     = (*Store)(nil)
 	_ store.Outbox     = (*Store)(nil)
 	_ store.Maintained = (*Store)(nil)
-	_ audience.Roster  = (*Store)(nil)
 )
 
 // Open opens the store in the database that pool connects to. The caller closes pool after the

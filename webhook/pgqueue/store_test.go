@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/audience/rostertest"
 	"github.com/hookferry/analytics/internal/pgtest"
 	"github.com/hookferry/analytics/internal/soakenv"
@@ -144,6 +146,10 @@ func TestStoreInRealTime(t *testing.T) {
 
 func TestRoster(t *testing.T) {
 	rostertest.Run(t, func(t testing.TB, dir string) rostertest.Store {
-		return openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
+		s := openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
+		return struct {
+			audience.Roster
+			io.Closer
+		}{NewRoster(s), s}
 	}, rostertest.Traits{Durable: true, Share: true})
 }

@@ -30,6 +30,7 @@ import (
 type Config struct {
 	Forwarder *webhook.Forwarder
 	Store     webhook.Store           // the store of the Forwarder
+	Roster    audience.Roster         // keeps the audiences
 	Feed      *feed.Feed              // observes the Forwarder
 	Settings  func() *config.Settings // returns the settings in use; called for each request
 	Stored    *stored.Destinations    // the destinations that the API can change
@@ -67,10 +68,9 @@ const (
 
 // New returns a Handler.
 func New(c Config) *Handler {
-	roster, _ := c.Store.(audience.Roster) // nil if the store has no audiences
 	h := &Handler{
 		config:    c,
-		announcer: audience.New(c.Forwarder, roster),
+		announcer: audience.New(c.Forwarder, c.Roster),
 		mux:       http.NewServeMux(),
 		cross:     http.NewCrossOriginProtection(),
 		works:     semaphore.NewWeighted(maxWorks),

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/audience/memroster"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
@@ -170,7 +171,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 		t.Fatal(err)
 	}
 	c := Config{
-		Forwarder: s.forwarder, Store: s.store, Feed: f,
+		Forwarder: s.forwarder, Store: s.store, Roster: memroster.New(1 << 30), Feed: f,
 		Settings: all.Load,
 		Stored:   edited,
 		Sources: func() []api.Source {

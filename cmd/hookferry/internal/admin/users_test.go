@@ -347,7 +347,7 @@ func TestLongUpload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Forwarder, c.Store = f, counting
+		c.Forwarder, c.Store, c.Roster = f, counting, counting
 	})
 	var most uint64
 	body, more := io.Pipe()

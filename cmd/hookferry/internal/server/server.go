@@ -331,6 +331,7 @@ func (s *server) private(l net.Listener) *http.Server {
 	h := admin.New(admin.Config{
 		Forwarder: s.forwarder,
 		Store:     s.store.Store,
+		Roster:    s.store.roster,
 		Feed:      s.feed,
 		Node:      s.node,
 		Settings:  s.settings.Load,

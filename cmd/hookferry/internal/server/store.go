@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/fileroster"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -27,7 +29,8 @@ func StorePath(data string) string { return filepath.Join(data, "store") }
 // A store is a webhook.Store with the data that the server needs about it.
 type store struct {
 	Store   webhook.Store
-	release func()                // closes the store's connections after Store.Close
+	roster  audience.Roster
+	release func() error          // closes, after Store.Close, the roster and the connections of both
 	size    func() (int64, error) // of the store's files, in bytes; nil if there are none on this machine
 	bound   int64                 // of the size, in bytes; 0 if only the disk or the database bounds the size
 	where   slog.Attr             // where the store is, for the log
@@ -52,10 +55,7 @@ func openStore(ctx context.Context, settings *config.Settings, name string, logg
 	return s, nil
 }
 
-func (s *store) Close() error {
-	defer s.release()
-	return s.Store.Close()
-}
+func (s *store) Close() error { return errors.Join(s.Store.Close(), s.release()) }
 
 func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error) {
 	folder := StorePath(settings.Data)
@@ -80,12 +80,15 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 		}
 		return nil, err
 	}
+	roster, err := fileroster.Open(folder)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return &store{
-		Store:   s,
-		release: func() {},
-		size:    func() (int64, error) { return storeSize(folder) },
-		bound:   bound,
-		where:   slog.String("data", settings.Data),
+		Store: s, roster: roster, release: roster.Close,
+		size:  func() (int64, error) { return storeSize(folder) },
+		bound: bound,
+		where: slog.String("data", settings.Data),
 	}, nil
 }
 
@@ -143,7 +146,7 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 		return nil, err
 	}
 	return &store{
-		Store: q, release: pool.Close, ready: q.Ready,
+		Store: q, roster: pgqueue.NewRoster(q), release: func() error { pool.Close(); return nil }, ready: q.Ready,
 		where: slog.String("queue", fmt.Sprintf("postgres://%s:%d/%s", pc.ConnConfig.Host, pc.ConnConfig.Port, pc.ConnConfig.Database)),
 	}, nil
 }
@@ -178,5 +181,6 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 		nc.Close()
 		return nil, err
 	}
-	return &store{Store: q, release: nc.Close, where: slog.String("queue", strings.Join(hosts, ","))}, nil
+	return &store{Store: q, roster: natsqueue.NewRoster(q), release: func() error { nc.Close(); return nil },
+		where: slog.String("queue", strings.Join(hosts, ","))}, nil
 }

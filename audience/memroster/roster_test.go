@@ -1,26 +1,24 @@
-package memqueue_test
+package memroster_test
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/audience/memroster"
 	"github.com/hookferry/analytics/audience/rostertest"
-	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook/memqueue"
-	"github.com/hookferry/analytics/webhook/store"
 )
 
 func TestRoster(t *testing.T) {
-	rostertest.Run(t, func(testing.TB, string) rostertest.Store { return testkit.Must(memqueue.Open(memqueue.Config{})) }, rostertest.Traits{Bubble: true})
+	rostertest.Run(t, func(testing.TB, string) rostertest.Store { return memroster.New(256 << 20) }, rostertest.Traits{Bubble: true})
 }
 
-// An UpdateAudience for which the store has no room changes neither the record nor the members.
+// An UpdateAudience for which there is no room changes neither the record nor the members.
 func TestRefusedUpdateChangesNothing(t *testing.T) {
-	s := testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: 10_000}))
-	defer s.Close()
+	r := memroster.New(10_000)
+	defer r.Close()
 	update := func(f func(*audience.Record, audience.Members) error) error {
-		return s.UpdateAudience(t.Context(), "vip", f)
+		return r.UpdateAudience(t.Context(), "vip", f)
 	}
 	if err := update(func(_ *audience.Record, members audience.Members) error { return members.Set([]string{"ann"}, 1) }); err != nil {
 		t.Fatal(err)
@@ -28,8 +26,8 @@ func TestRefusedUpdateChangesNothing(t *testing.T) {
 	if err := update(func(rec *audience.Record, members audience.Members) error {
 		rec.InFlight.Users = make([]string, 19)
 		return members.Set([]string{"ann"}, 2)
-	}); !errors.Is(err, store.ErrQueueFull) {
-		t.Errorf("UpdateAudience without room = %v, want ErrQueueFull", err)
+	}); !errors.Is(err, memroster.ErrFull) {
+		t.Errorf("UpdateAudience without room = %v, want ErrFull", err)
 	}
 	if err := update(func(rec *audience.Record, members audience.Members) error {
 		found, err := members.Get([]string{"ann"})
