@@ -3,6 +3,7 @@ package pgqueue
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,6 +21,24 @@ type entry struct {
 	known  bool         // the key was known, or that of an earlier entry
 	keep   bool         // the caller wants to claim it
 	claim  uint64       // the caller's claim
+}
+
+// newEntries returns the entries of ps, without the Seq that a caller has set.
+func newEntries(ps []store.Put) (all []*entry, err error) {
+	for i := range ps {
+		p := &ps[i]
+		if p.Seq != 0 {
+			unnumbered := *p
+			unnumbered.Seq = 0
+			p = &unnumbered
+		}
+		e, err := newEntry(p)
+		if err != nil {
+			return nil, fmt.Errorf("delivery %d: %w", i, err)
+		}
+		all = append(all, e)
+	}
+	return all, nil
 }
 
 // newEntry returns the entry of p, or the error of p.Check.

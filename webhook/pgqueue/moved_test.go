@@ -11,7 +11,7 @@ import (
 )
 
 // Waiting misses no delivery whose chunk upkeep moves to another partition during the list, even
-// twice.
+// twice. The deliveries keep their numbers.
 func TestWaitingFindsChunksThatMove(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
@@ -21,6 +21,10 @@ func TestWaitingFindsChunksThatMove(t *testing.T) {
 		ds[i].Due = time.Now().Add(time.Hour + time.Duration(i)*time.Hour) // in a chunk of its own
 	}
 	putAll(t, q, ds...)
+	seqs := make(map[string]uint64)
+	for d := range q.Waiting(t.Context(), "crm", "") {
+		seqs[d.ID] = d.Seq
+	}
 	from := 0
 	move := func() {
 		t.Helper()
@@ -55,6 +59,9 @@ func TestWaitingFindsChunksThatMove(t *testing.T) {
 	for d, err := range q.Waiting(t.Context(), "crm", "") {
 		if err != nil {
 			t.Fatal(err)
+		}
+		if d.Seq == 0 || d.Seq != seqs[d.ID] {
+			t.Errorf("%s has the number %d, and had %d before", d.ID, d.Seq, seqs[d.ID])
 		}
 		if got[d.ID]++; len(got) == 1 || len(got) == 2*chunkPage {
 			move()

@@ -94,7 +94,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 				if d.Destination == "" {
 					continue
 				}
-				d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
+				d.Seq, d.Due, d.Expires, d.Tries, d.Closed = 0, now, time.Time{}, 0, nil
 				e, err := newEntry(&store.Put{Delivery: d, NoDedup: true})
 				if err != nil {
 					return err

@@ -39,13 +39,9 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err e
 		if len(ps) == 0 {
 			return nil
 		}
-		var all []*entry
-		for i := range ps {
-			e, err := newEntry(&ps[i])
-			if err != nil {
-				return fmt.Errorf("delivery %d: %w", i, err)
-			}
-			all = append(all, e)
+		all, err := newEntries(ps)
+		if err != nil {
+			return err
 		}
 		// Notifications are sent when the transaction has been committed, also to this node.
 		args := s.db.putArgs(draftsOf(all), new(int64))

@@ -34,14 +34,12 @@ type put struct {
 // that transaction, for half a minute at most.
 func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	return s.db.call(ctx, "storing", func() error {
-		p := new(put)
-		size := 0
-		for i := range ps {
-			e, err := newEntry(&ps[i])
-			if err != nil {
-				return fmt.Errorf("delivery %d: %w", i, err)
-			}
-			p.entries = append(p.entries, e)
+		all, err := newEntries(ps)
+		if err != nil {
+			return err
+		}
+		p, size := &put{entries: all}, 0
+		for _, e := range all {
 			size += len(e.record)
 		}
 		for began, batcher := time.Now(), s.puts; ; batcher = s.alone {
