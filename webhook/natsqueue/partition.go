@@ -125,13 +125,17 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 }
 
 // decode reads the delivery i of the message with the sequence seq. It returns nil if the delivery
-// cannot be read.
+// cannot be read. The Seq of a delivery follows from the first message that had it: only when it is
+// stored again, its record has the Seq.
 func (p *partition) decode(seq uint64, i int, record []byte) *store.Delivery {
 	d := new(store.Delivery)
 	err := d.UnmarshalBinary(record)
 	if err != nil || d.Destination == "" {
 		p.conn.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside; it is not attempted", "partition", p.n, "sequence", seq, "place", i, "error", err)
 		return nil
+	}
+	if d.Seq == 0 {
+		d.Seq = seq*blockLen + uint64(i)
 	}
 	return d
 }

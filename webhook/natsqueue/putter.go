@@ -74,6 +74,11 @@ func (s *putter) newPut(ds ...store.Put) (*put, error) {
 	buf := make([]byte, 0, total)
 	for i := range ds {
 		d := &ds[i]
+		if d.Seq != 0 { // the message gives the number
+			unnumbered := *d
+			unnumbered.Seq = 0
+			d = &unnumbered
+		}
 		err := d.Check()
 		from := len(buf)
 		if err == nil {

@@ -35,10 +35,10 @@ func (c *checker) claim(e *entry, claim uint64) {
 func (c *checker) number(d *store.Delivery) {
 	e := c.entries[id(d)]
 	switch {
-	case e == nil || d.Seq == 0 && e.Seq == 0: // a store may give none
+	case e == nil:
 	case e.Seq == 0 && d.Seq > e.above:
 		e.Seq, c.seq = d.Seq, max(c.seq, d.Seq)
-	case d.Seq != e.Seq:
+	case d.Seq != e.Seq || d.Seq == 0:
 		c.Fatalf("%s has the number %d; want %d or, if that is 0, more than %d", e.id, d.Seq, e.Seq, e.above)
 	}
 }

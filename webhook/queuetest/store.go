@@ -129,7 +129,7 @@ var storeCases = []testCase{
 			k.compare()
 			ids := make(map[uint64]string)
 			for _, e := range k.entries {
-				if e.Seq != 0 && ids[e.Seq] != "" {
+				if ids[e.Seq] != "" {
 					k.Fatalf("%s and %s have the number %d", e.id, ids[e.Seq], e.Seq)
 				}
 				ids[e.Seq] = e.id
