@@ -86,7 +86,7 @@ func ratios(b *testing.B, fs ...func()) []float64 {
 
 // BenchmarkTrack measures a call whose map already exists. It uses one processor, so that
 // the time includes the uploads, which a transport discards. It prints the ratio to
-// json.Marshal of the same message and to the floors, which it measures alternately in the
+// json.Marshal of the same message and to the baselines, which it measures alternately in the
 // same run.
 func BenchmarkTrack(b *testing.B) {
 	for _, flushAt := range []int{DefaultFlushAt, 250, MaxBatchCalls} {
@@ -112,9 +112,9 @@ func BenchmarkTrack(b *testing.B) {
 				call()
 			}
 			b.StopTimer()
-			r := ratios(b, call, marshal, newFloor((*floor).anyMap).track, newFloor((*floor).tenMap).track)
+			r := ratios(b, call, marshal, newBaseline((*baseline).anyMap).track, newBaseline((*baseline).tenMap).track)
 			b.ReportMetric(r[0], "x_json.Marshal")
-			b.ReportMetric(r[1], "x_floor")
+			b.ReportMetric(r[1], "x_baseline")
 			b.ReportMetric(r[2], "x_shape")
 			if err := c.Close(); err != nil {
 				b.Fatal(err)

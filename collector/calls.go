@@ -61,7 +61,7 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 		}
 		return
 	}
-	a.success(w, m.space.rejected)
+	a.success(w, m.contents.rejected)
 }
 
 // take reads and forwards the calls of a request. The error is a *refusal.
@@ -99,13 +99,13 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	}
 	body = bytes.TrimPrefix(body, []byte("\uFEFF")) // RFC 8259, section 8.1
 	bodyKey := ""
-	m.space = spaces.Get().(*space)
+	m.contents = contentsPool.Get().(*contents)
 	if single {
-		m.space.calls = append(m.space.calls, body)
+		m.contents.calls = append(m.contents.calls, body)
 	}
 	switch {
 	case !single:
-		bodyKey, err = m.space.readBatch(body, &env)
+		bodyKey, err = m.contents.readBatch(body, &env)
 	case key == "":
 		bodyKey, err = readKey(body)
 	}
@@ -125,7 +125,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	if err := m.events(ctx, env, len(body), &source); err != nil {
 		return err
 	}
-	events, rejected, filtered := m.space.events, m.space.rejected, m.space.filtered
+	events, rejected, filtered := m.contents.events, m.contents.rejected, m.contents.filtered
 	deliveries, stored := 0, 0 // how many deliveries events become, and the bytes of their bodies
 	for i := range events {
 		if !events[i].Off {
@@ -157,7 +157,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 		h.forwards.good()
 	}
 	a.Accepted, a.Filtered, a.Rejected = len(events)+filtered, filtered, len(rejected)
-	a.BadTimes = m.space.badTimes
+	a.BadTimes = m.contents.badTimes
 	for i := range events {
 		if events[i].BadTime {
 			a.BadTimes++
@@ -191,8 +191,8 @@ func readKey(body []byte) (key string, err error) {
 	return key, malformed(err, body, "a call")
 }
 
-// A space holds the calls of a request, and the events and rejections that are made of them.
-type space struct {
+// contents holds the calls of a request, and the events and rejections that are made of them.
+type contents struct {
 	calls    [][]byte
 	events   []event.Event
 	rejected []rejection
@@ -201,7 +201,7 @@ type space struct {
 	badSent  bool // the sentAt of the batch cannot be read
 }
 
-var spaces = sync.Pool{New: func() any { return new(space) }}
+var contentsPool = sync.Pool{New: func() any { return new(contents) }}
 
 // scratches is a pool of buffers (*[]byte), each for one body at a time. The buffers do not count
 // towards Config.MaxMemory. Only a request with a slot uses a buffer, so no more buffers than slots
@@ -209,19 +209,19 @@ var spaces = sync.Pool{New: func() any { return new(space) }}
 // 32 KB that are full of numbers such as 1e20: 4 bytes in the request, and 21 in the body.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-func (l *space) release() {
+func (l *contents) release() {
 	clear(l.calls)
 	clear(l.events)
 	clear(l.rejected)
-	*l = space{calls: l.calls[:0], events: l.events[:0], rejected: l.rejected[:0]}
-	spaces.Put(l)
+	*l = contents{calls: l.calls[:0], events: l.events[:0], rejected: l.rejected[:0]}
+	contentsPool.Put(l)
 }
 
 // readBatch parses a batch, and returns its writeKey. It puts the calls into l.calls, and the
 // fields that apply to all calls into env. Of too many calls it keeps MaxBatchCalls + 1, so that
 // the method events notices them. It does not check how deeply the calls are nested: events rejects
 // a call that is nested too deeply, and no other.
-func (l *space) readBatch(body []byte, env *event.Envelope) (key string, err error) {
+func (l *contents) readBatch(body []byte, env *event.Envelope) (key string, err error) {
 	var batch, sentAt []byte
 	kept := 0 // calls[kept:] are the elements of the array that is being read
 	element := func(call []byte) {
@@ -300,7 +300,7 @@ const roomPerBody = 192
 // larger gets an array of its own.
 const maxChunk = 256 << 10
 
-// events makes events of the calls of a request in m.space. The argument size is the size of the
+// events makes events of the calls of a request in m.contents. The argument size is the size of the
 // request in bytes. The bodies of the events share a few arrays.
 //
 // A body is first encoded into a scratch buffer, so that its length is known before memory is taken
@@ -312,7 +312,7 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size int, 
 		r := reject(0, err)
 		return wrong(r.Code, r.Message)
 	}
-	l := m.space
+	l := m.contents
 	calls := l.calls
 	if len(calls) > analytics.MaxBatchCalls {
 		return wrong("too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))

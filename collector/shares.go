@@ -73,8 +73,8 @@ type reservation struct {
 	slot   bool          // the request has a slot
 	ready  chan struct{} // closed when the request that waits has a slot
 
-	body  *buffer // nil: not read yet, or given back
-	space *space  // nil: no calls were read
+	body     *buffer   // nil: not read yet, or given back
+	contents *contents // nil: no calls were read
 }
 
 func (s *shares) reserve(ip string) *reservation {
@@ -274,8 +274,8 @@ func (m *reservation) leaveSlot() {
 // release gives back everything, including the data that the request has read.
 func (m *reservation) release() {
 	m.dropBody()
-	if m.space != nil {
-		m.space.release()
+	if m.contents != nil {
+		m.contents.release()
 	}
 	s := m.s
 	s.mu.Lock()

@@ -27,8 +27,8 @@ func (ds *directory) known(id string) error {
 }
 
 // resolve returns the target for the present settings of the destination: l.target if they have not
-// changed. If the destination cannot be used, it returns an error, and the Hold of its deliveries.
-func (ds *directory) resolve(ctx context.Context, l *lane) (*target, Hold, error) {
+// changed. If the destination cannot be used, it returns an error, and the HoldKind of its deliveries.
+func (ds *directory) resolve(ctx context.Context, l *lane) (*target, HoldKind, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {
 		ctx, cancel := context.WithTimeout(ctx, ds.config.Timeout)
@@ -58,9 +58,9 @@ func (ds *directory) resolve(ctx context.Context, l *lane) (*target, Hold, error
 	return t, "", nil
 }
 
-// ask calls Config.Lookup. With an error, it returns the Hold that this error stands for, which is
+// ask calls Config.Lookup. With an error, it returns the HoldKind that this error stands for, which is
 // none for ErrTakesNothing.
-func (ds *directory) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
+func (ds *directory) ask(ctx context.Context, id string) (d *Destination, hold HoldKind, err error) {
 	err = noPanic("Lookup", func() (err error) {
 		d, err = ds.config.Lookup(ctx, id)
 		return err

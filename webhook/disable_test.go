@@ -50,14 +50,14 @@ func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 			if c, err := r.queue.Count(t.Context()); err != nil || c.Waiting != 0 || c.Dead != want {
 				t.Errorf("Count() = %+v, %v; want none waiting and %d dead", c, err, want)
 			}
-			if held := r.Held(); len(held) != 1 || held[0].Hold != webhook.HoldDisabled || held[0].Reason != webhook.ReasonServerError || held[0].Since.IsZero() {
+			if held := r.Held(); len(held) != 1 || held[0].Kind != webhook.HoldDisabled || held[0].Reason != webhook.ReasonServerError || held[0].Since.IsZero() {
 				t.Errorf("Held() = %+v, want one destination, disabled because of server errors", held)
 			}
 		}
 		forward(100)
 		time.Sleep(time.Hour)
 		forward(1000) // most of them are not attempted, as the destination is failing
-		for len(r.Held()) == 0 || r.Held()[0].Hold != webhook.HoldDisabled {
+		for len(r.Held()) == 0 || r.Held()[0].Kind != webhook.HoldDisabled {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
@@ -145,7 +145,7 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			held := r.Held()
-			if len(recv.Requests()) != len(requests) || len(held) != 1 || held[0].Hold != webhook.HoldDisabled || held[0].Reason != tt.reason {
+			if len(recv.Requests()) != len(requests) || len(held) != 1 || held[0].Kind != webhook.HoldDisabled || held[0].Reason != tt.reason {
 				t.Errorf("%s: after a restart: %d more requests, Held() = %+v; want none, disabled", tt.name, len(recv.Requests())-len(requests), held)
 			}
 			recv.SetScript(step.Answer(200))

@@ -132,7 +132,7 @@ func ExampleForwarder_DestinationStats() {
 		return
 	}
 	for _, s := range all {
-		fmt.Println(s.Destination, s.Waiting, "waiting,", s.Held.Hold)
+		fmt.Println(s.Destination, s.Waiting, "waiting,", s.Held.Kind)
 	}
 	// Output: acme 1 waiting, paused
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Dead yields the dead letters of filter; see Keeper.Dead. The loop may replay and discard them.
+// Dead yields the dead letters of filter; see Inspector.Dead. The loop may replay and discard them.
 func (f *Forwarder) Dead(ctx context.Context, filter EndedFilter) iter.Seq2[Ended, error] {
 	return f.config.Store.Dead(ctx, filter, "")
 }
@@ -198,7 +198,7 @@ func (f *Forwarder) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[in
 	})
 }
 
-// Waiting yields the deliveries that filter selects, as Keeper.Waiting does.
+// Waiting yields the deliveries that filter selects, as Inspector.Waiting does.
 func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		for d, err := range f.config.Store.Waiting(ctx, filter.Destination, after) {

@@ -66,11 +66,11 @@ func (f *Forwarder) Recheck(destinations ...string) {
 
 // Held returns the destinations that are held now, in the order of their ids. It leaves out one of
 // which no delivery was due for some minutes, unless it is paused or disabled.
-func (f *Forwarder) Held() []Held {
-	var held []Held
+func (f *Forwarder) Held() []Hold {
+	var held []Hold
 	for _, h := range f.schedule.Held() {
-		hold := cmp.Or(Hold(h.Why), HoldFailing)
-		held = append(held, Held{h.Destination, hold, h.Since.UTC(), h.Until.UTC(), Reason(h.Reason)})
+		kind := cmp.Or(HoldKind(h.Why), HoldFailing)
+		held = append(held, Hold{h.Destination, kind, h.Since.UTC(), h.Until.UTC(), Reason(h.Reason)})
 	}
 	return held
 }

@@ -133,8 +133,8 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 			return oneOf(len(events), i, "event", err)
 		}
 	}
-	var space [8]route // saves an allocation for calls with few destinations
-	routes := space[:0]
+	var array [8]route // saves an allocation for calls with few destinations
+	routes := array[:0]
 	looking := ctx
 	if lookTime > 0 && f.config.LookupFilters {
 		var cancel context.CancelFunc
@@ -269,8 +269,8 @@ func deliveryID(e *event.Event) string {
 	if e.Source == "" {
 		return e.ID
 	}
-	var space [binary.MaxVarintLen64 + 2*maxID]byte
-	b := binary.AppendUvarint(space[:0], uint64(len(e.Source)))
+	var array [binary.MaxVarintLen64 + 2*maxID]byte
+	b := binary.AppendUvarint(array[:0], uint64(len(e.Source)))
 	b = append(append(b, e.Source...), e.ID...)
 	sum := sha256.Sum256(b)
 	var id [24]byte

@@ -16,15 +16,15 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// A Trial is an event to send once, to see how a destination responds to it.
-type Trial struct {
+// TryParams is an event to send once, to see how a destination responds to it.
+type TryParams struct {
 	Destination *Destination // gets the event; the Forwarder need not know it, and it may be disabled
 	Trusted     bool         // the guard trusts the URLs like those of Config.Destinations
 	Event       event.Event
 }
 
-// An Exchange is one request of a Trial, and its answer.
-type Exchange struct {
+// A TryResult is one request of Try, and its answer.
+type TryResult struct {
 	Attempt          // has the Answer even if the endpoint took the event
 	Filtered bool    // Forward would not store the event: the filter or Transform leaves it out
 	Outcome  Outcome // that the request would have in an attempt
@@ -38,7 +38,7 @@ type Exchange struct {
 	Resolved, Connected, Secured, FirstByte Millis
 }
 
-// Try sends an event at once to all endpoints of a destination, and returns one Exchange for each,
+// Try sends an event at once to all endpoints of a destination, and returns one TryResult for each,
 // in their order. The requests have the same body, headers, signatures, TLS, guard and timeout as
 // those of an attempt, but connections of their own. Try stores, counts and logs nothing, and tells
 // the Observer nothing. The limits of the destination do not apply.
@@ -46,7 +46,7 @@ type Exchange struct {
 // The errors are *ConfigErrors for a Destination that is missing or not valid, ErrClosed after
 // Shutdown, or that of Transform; an Event without a body is an error, too. A request that the end
 // of ctx cuts off has OutcomeCutOff. Try may be called concurrently.
-func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
+func (f *Forwarder) Try(ctx context.Context, t TryParams) ([]TryResult, error) {
 	if f.open.Err() != nil {
 		return nil, ErrClosed
 	}
@@ -70,7 +70,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 		return nil, fmt.Errorf("webhook: the event was not sent: %w", err)
 	}
 	d := Delivery{ID: deliveryID(&t.Event), Body: body, Trace: event.TraceOf(ctx)}
-	exchanges := make([]Exchange, len(target.endpoints))
+	exchanges := make([]TryResult, len(target.endpoints))
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {
 		requests.Go(func() {
@@ -82,7 +82,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	return exchanges, nil
 }
 
-func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoint) Exchange {
+func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoint) TryResult {
 	var start time.Time
 	var resolved, connected, secured atomic.Int64 // a dial may outlast the request
 	since := func(took *atomic.Int64, err error) {
@@ -104,7 +104,7 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 	start = time.Now()
 	res := s.send(ctx, d, to)
 
-	x := Exchange{
+	x := TryResult{
 		Attempt: res.attempt, Outcome: res.outcome, Header: s.shownHeader(to), Body: bytes.Clone(d.Body),
 		Resolved: Millis(resolved.Load()), Connected: Millis(connected.Load()), Secured: Millis(secured.Load()),
 	}

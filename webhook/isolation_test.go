@@ -428,7 +428,7 @@ func TestPauseKeepsDeliveries(t *testing.T) {
 		if n, c := len(recv.Requests()), r.counts(); n != 4 || c.Waiting != 196 || c.Claimed != 0 {
 			t.Errorf("got %d requests, the store has %+v; want the 4 attempts that were in flight, and 196 waiting", n, c)
 		}
-		want := []webhook.Held{{Destination: "crm", Hold: webhook.HoldPaused, Since: begin}}
+		want := []webhook.Hold{{Destination: "crm", Kind: webhook.HoldPaused, Since: begin}}
 		if d := cmp.Diff(want, r.Held()); d != "" {
 			t.Errorf("Held() (-want +got):\n%s", d)
 		}
@@ -501,7 +501,7 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 			must(t, r.Forward(t.Context(), "erp", call("m2")))
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			want := []webhook.Held{{Destination: "crm", Hold: webhook.HoldPaused, Since: begin.UTC()}}
+			want := []webhook.Hold{{Destination: "crm", Kind: webhook.HoldPaused, Since: begin.UTC()}}
 			if diff := cmp.Diff(want, r.Held()); diff != "" {
 				t.Errorf("Held() (-want +got):\n%s", diff)
 			}
@@ -588,7 +588,7 @@ func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 			if tt.disabled {
 				hold = webhook.HoldDisabled
 			}
-			if h := r.Held(); len(h) != 1 || h[0].Hold != hold {
+			if h := r.Held(); len(h) != 1 || h[0].Kind != hold {
 				t.Errorf("%s: Held() = %+v, want one destination with the hold %q", tt.name, h, hold)
 			}
 			if n, c := len(recv.Requests()), r.counts(); n != 3 || c.Waiting != 1 {
@@ -644,22 +644,22 @@ func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 			r.fill([]webhook.Destination{{ID: id}}, 20)
 		}
 		time.Sleep(45 * time.Second)
-		got := map[string]webhook.Hold{}
+		got := map[string]webhook.HoldKind{}
 		last := ""
 		for _, h := range r.Held() {
-			got[h.Destination] = h.Hold
+			got[h.Destination] = h.Kind
 			if h.Destination <= last {
 				t.Errorf("Held() has %s after %s, want them sorted", h.Destination, last)
 			}
 			last = h.Destination
-			if h.Hold != webhook.HoldFailing && (h.Hold != webhook.HoldPaused) != h.Until.After(time.Now()) {
+			if h.Kind != webhook.HoldFailing && (h.Kind != webhook.HoldPaused) != h.Until.After(time.Now()) {
 				t.Errorf("%s: Until is %v, want a later time, or none if it is paused", h.Destination, h.Until)
 			}
-			if want := map[bool]webhook.Reason{true: webhook.ReasonConnection}[h.Hold == webhook.HoldFailing]; h.Reason != want {
+			if want := map[bool]webhook.Reason{true: webhook.ReasonConnection}[h.Kind == webhook.HoldFailing]; h.Reason != want {
 				t.Errorf("%s: Reason is %q, want %q", h.Destination, h.Reason, want)
 			}
 		}
-		want := map[string]webhook.Hold{
+		want := map[string]webhook.HoldKind{
 			"away": webhook.HoldLookup, "disabled": webhook.HoldDisabled, "down": webhook.HoldFailing, "invalid": webhook.HoldInvalid,
 			"paused": webhook.HoldPaused, "unknown": webhook.HoldUnknown,
 		}

@@ -148,7 +148,7 @@ func TestPauseAppliesToAllNodesOfAStore(t *testing.T) {
 		c.start(webhook.Config{Destinations: crm(hook)})
 		c.track("m3")
 		synctest.Wait()
-		want := []webhook.Held{{Destination: "crm", Hold: webhook.HoldPaused, Since: began}}
+		want := []webhook.Hold{{Destination: "crm", Kind: webhook.HoldPaused, Since: began}}
 		for _, r := range []*rig{a, b, c} {
 			if d := cmp.Diff(want, r.Held()); d != "" {
 				t.Errorf("Held() (-want +got):\n%s", d)

@@ -60,7 +60,7 @@ type DestinationStats struct {
 	// least half of the latest eight. Each refused delivery is a dead letter.
 	Refusing bool
 	Failure  *Failure // the latest failed attempt, nil if none failed; others may have succeeded since
-	Held     *Held    // nil if the destination is not held
+	Held     *Hold    // nil if the destination is not held
 
 	InFlight, Ready int       // as in Stats
 	Waiting         int       // deliveries in the store, including those in flight

@@ -47,13 +47,13 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 		}
 		got := stats()
 		oldest := began.UTC()
-		ignore := cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.DestinationStats{}, "Counters.Latency", "Ready", "Oldest", "Since", "Outcome", "Refusing", "Failure"), cmpopts.IgnoreFields(webhook.Held{}, "Since")}
+		ignore := cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.DestinationStats{}, "Counters.Latency", "Ready", "Oldest", "Since", "Outcome", "Refusing", "Failure"), cmpopts.IgnoreFields(webhook.Hold{}, "Since")}
 		want := map[string]webhook.DestinationStats{
 			"busy":   {Destination: "busy", Counters: webhook.Counters{Retried: 1}, Waiting: 1},
 			"fine":   {Destination: "fine", Counters: webhook.Counters{Delivered: 1}},
 			"picky":  {Destination: "picky", Counters: webhook.Counters{Dead: map[webhook.Reason]int64{webhook.ReasonRefused: 1}}},
 			"slow":   {Destination: "slow", InFlight: 2, Waiting: 5},
-			"paused": {Destination: "paused", Waiting: 2, Held: &webhook.Held{Destination: "paused", Hold: webhook.HoldPaused}},
+			"paused": {Destination: "paused", Waiting: 2, Held: &webhook.Hold{Destination: "paused", Kind: webhook.HoldPaused}},
 		}
 		if diff := cmp.Diff(want, got, ignore); diff != "" {
 			t.Errorf("DestinationStats() (-want +got):\n%s", diff)

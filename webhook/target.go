@@ -91,8 +91,8 @@ func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, no
 		// The oldest entries belong to endpoints that the destination no longer has.
 		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
 	}
-	var space [MaxEndpoints]*endpoint
-	_, opens := t.open(&next, now, space[:0])
+	var array [MaxEndpoints]*endpoint
+	_, opens := t.open(&next, now, array[:0])
 	if opens.IsZero() {
 		return bury(&next, results[0].attempt.Reason, now)
 	}

@@ -100,7 +100,7 @@ func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 				t.Errorf("%s: got the log %s, want %q", tt.name, text, tt.logged)
 			}
 			// Try sends the transformed event as well.
-			exchanges, err := r.Try(t.Context(), webhook.Trial{Event: e, Destination: &webhook.Destination{
+			exchanges, err := r.Try(t.Context(), webhook.TryParams{Event: e, Destination: &webhook.Destination{
 				ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, Transform: tt.transform}})
 			switch {
 			case tt.logged != "":
@@ -187,7 +187,7 @@ func TestTransformNeedsLookupFilters(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			held := r.Held()
-			if !slices.ContainsFunc(held, func(h webhook.Held) bool { return h.Hold == webhook.HoldInvalid }) || len(crm.Requests()) > 0 {
+			if !slices.ContainsFunc(held, func(h webhook.Hold) bool { return h.Kind == webhook.HoldInvalid }) || len(crm.Requests()) > 0 {
 				t.Errorf("Held() = %s, %d requests; want the hold invalid and no request", fmt.Sprint(held), len(crm.Requests()))
 			}
 		})

@@ -95,7 +95,7 @@ const slowLookup = 100 * time.Millisecond // see lookUp
 // lookUp is resolve for the destination of an attempt. A first look-up that takes longer than
 // slowLookup leaves its slot, and sets w.left, so that tenants whose look-ups hang delay no other. If
 // too many have left, it is cut off.
-func (w *worker) lookUp(slot *slot, l *lane) (t *target, hold Hold, err error) {
+func (w *worker) lookUp(slot *slot, l *lane) (t *target, hold HoldKind, err error) {
 	if l.State.target.Load() != nil || w.config.Lookup == nil {
 		return w.directory.resolve(w.attempts, l)
 	}
@@ -145,7 +145,7 @@ func failureOf(results []result, s *store.Settlement) (f schedule.Failure, faili
 }
 
 // hold suspends a destination that cannot be used, and returns its deliveries to the store.
-func (w *worker) hold(slot *slot, l *lane, d *Delivery, hold Hold, why error) {
+func (w *worker) hold(slot *slot, l *lane, d *Delivery, hold HoldKind, why error) {
 	l.State.target.Store(nil) // so that deliver calls Use once the destination can be used again
 	ready, wait := w.schedule.Hold(slot, string(hold), hold == HoldLookup)
 	w.settler.returnAll(ready)

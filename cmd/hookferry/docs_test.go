@@ -107,7 +107,7 @@ func TestCommandsInGuidesExist(t *testing.T) {
 func TestTroubleshootingHasEveryReason(t *testing.T) {
 	text := guide(t, "troubleshooting.md")
 	n := 0
-	for _, m := range regexp.MustCompile(`(?m)^\t(?:Reason|Hold)\w+ +(?:Reason|Hold) = "(\w+)"(?: +//.*)?$`).FindAllStringSubmatch(
+	for _, m := range regexp.MustCompile(`(?m)^\t(?:Reason|Hold)\w+ +(?:Reason|HoldKind) = "(\w+)"(?: +//.*)?$`).FindAllStringSubmatch(
 		guide(t, "../webhook/store/reason.go")+guide(t, "../webhook/hold.go"), -1) {
 		if n++; !strings.Contains(text, "\n| `"+m[1]+"` | ") {
 			t.Errorf("docs/troubleshooting.md does not explain %s", m[1])

@@ -122,12 +122,12 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 // post posts one event and prints the answer. The webhook-id is the id of the event. The server itself
 // sends a digest of the id and the source.
 func (r *relay) post(ctx context.Context, e *api.Event) {
-	tried, err := r.forwarder.Try(ctx, webhook.Trial{Destination: r.receiver, Event: event.Event{ID: e.ID, Body: e.Body}})
+	tried, err := r.forwarder.Try(ctx, webhook.TryParams{Destination: r.receiver, Event: event.Event{ID: e.ID, Body: e.Body}})
 	switch {
 	case ctx.Err() != nil:
 		return
 	case err != nil:
-		tried = []webhook.Exchange{{Attempt: webhook.Attempt{At: time.Now(), Error: err.Error()}}}
+		tried = []webhook.TryResult{{Attempt: webhook.Attempt{At: time.Now(), Error: err.Error()}}}
 	}
 	answer := "no answer: " + tried[0].Error
 	if status := tried[0].Status; status != 0 {

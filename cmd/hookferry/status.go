@@ -252,12 +252,12 @@ func explain(d api.Destination, now time.Time) (lines []string) {
 		if !h.Since.IsZero() {
 			words = append(words, "since "+spell(now.Sub(h.Since)))
 		}
-		if h.Hold != api.StateFailing {
+		if h.Kind != api.StateFailing {
 			what, due = "looked up again in ", "looked up again now"
 		}
 		next = cmp.Or(h.Until, next)
 	}
-	retried := h == nil && !next.IsZero() || h != nil && h.Hold == api.StateFailing
+	retried := h == nil && !next.IsZero() || h != nil && h.Kind == api.StateFailing
 	switch {
 	case next.Sub(now) >= time.Second/2: // which is not spelled as 0s
 		words = append(words, what+spell(next.Sub(now)))

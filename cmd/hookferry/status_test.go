@@ -34,10 +34,10 @@ func exampleOverview() *overview {
 		Destinations: api.Destinations{States: map[string]int{"ok": 1, "paused": 1, "failing": 1}, Page: api.Page[api.Destination]{Total: 3, Items: []api.Destination{
 			{ID: "acme", State: "ok", Enabled: true, Waiting: 0, InFlight: 4, Delivered: 120300, DeadLetters: number(0), Rates: api.Rates{Delivered: 99.9},
 				Latency: webhook.Latency{Requests: 120300, P50: ms(3.14), P99: ms(41.5)}},
-			{ID: "billing-and-invoices-of-the-old-system", State: "paused", Enabled: true, Paused: true, Waiting: 120, Delivered: 3000, Held: &webhook.Held{Hold: "paused", Since: ago(5 * time.Minute)},
+			{ID: "billing-and-invoices-of-the-old-system", State: "paused", Enabled: true, Paused: true, Waiting: 120, Delivered: 3000, Held: &webhook.Hold{Kind: "paused", Since: ago(5 * time.Minute)},
 				Latency: webhook.Latency{Requests: 3000, P50: ms(120), P99: ms(1870)}},
 			{ID: "crm\x1b[31m", State: "failing", Enabled: true, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1}, DeadLetters: number(3),
-				Held: &webhook.Held{Hold: "failing", Since: ago(2 * time.Minute), Until: in(12 * time.Second), Reason: "server_error"}},
+				Held: &webhook.Hold{Kind: "failing", Since: ago(2 * time.Minute), Until: in(12 * time.Second), Reason: "server_error"}},
 		}}},
 	}
 }
@@ -242,9 +242,9 @@ func TestWhySaysWhatDestinationsWaitFor(t *testing.T) {
 		{"no answer", api.Destination{State: api.StateRetrying, Failure: failed(1, 0, "timeout", "no answer within 5s", at(time.Second))},
 			[]string{"timeout: no answer within 5s", "try 1, 3s ago, next attempt in 1s"}},
 		{"held", api.Destination{State: api.StateFailing, Failure: failed(5, 503, "server_error", "busy", at(time.Hour)),
-			Held: &webhook.Held{Hold: "failing", Since: at(-2 * time.Minute), Until: at(12 * time.Second), Reason: "server_error"}},
+			Held: &webhook.Hold{Kind: "failing", Since: at(-2 * time.Minute), Until: at(12 * time.Second), Reason: "server_error"}},
 			[]string{"503 Service Unavailable: busy", "try 5, 3s ago, since 2m0s, next attempt in 12s"}},
-		{"held, as an older server reports it", api.Destination{State: api.StateFailing, Held: &webhook.Held{Hold: "failing", Until: at(12 * time.Second), Reason: "server_error"}},
+		{"held, as an older server reports it", api.Destination{State: api.StateFailing, Held: &webhook.Hold{Kind: "failing", Until: at(12 * time.Second), Reason: "server_error"}},
 			[]string{"server_error, next attempt in 12s"}},
 		{"given up after many attempts", api.Destination{State: api.StateFailing, Failure: failed(31, 0, "connection", "connection refused", time.Time{})},
 			[]string{"connection: connection refused", "try 31, 3s ago, given up"}},
@@ -252,13 +252,13 @@ func TestWhySaysWhatDestinationsWaitFor(t *testing.T) {
 			[]string{"503 Service Unavailable: busy", "try 2, 3s ago, an attempt is in flight"}},
 		{"due, but without a slot", api.Destination{State: api.StateRetrying, Failure: failed(2, 503, "server_error", "busy", at(400*time.Millisecond))},
 			[]string{"503 Service Unavailable: busy", "try 2, 3s ago, the next attempt is due"}},
-		{"probed now", api.Destination{State: api.StateFailing, InFlight: 1, Held: &webhook.Held{Hold: "failing", Reason: "timeout"}},
+		{"probed now", api.Destination{State: api.StateFailing, InFlight: 1, Held: &webhook.Hold{Kind: "failing", Reason: "timeout"}},
 			[]string{"timeout, an attempt is in flight"}},
-		{"failing, and nothing waits", api.Destination{State: api.StateFailing, Held: &webhook.Held{Hold: "failing", Since: at(-time.Minute), Reason: "timeout"}},
+		{"failing, and nothing waits", api.Destination{State: api.StateFailing, Held: &webhook.Hold{Kind: "failing", Since: at(-time.Minute), Reason: "timeout"}},
 			[]string{"timeout, since 1m0s"}},
-		{"looked up now", api.Destination{State: "unknown", InFlight: 1, Held: &webhook.Held{Hold: "unknown", Until: at(-time.Second)}}, []string{"looked up again now"}},
-		{"disabled", api.Destination{State: "disabled", Held: &webhook.Held{Hold: "disabled", Until: at(26 * time.Second)}}, []string{"looked up again in 26s"}},
-		{"paused", api.Destination{State: "paused", Failure: failed(1, 503, "server_error", "busy", time.Time{}), Held: &webhook.Held{Hold: "paused", Since: at(-5 * time.Minute)}},
+		{"looked up now", api.Destination{State: "unknown", InFlight: 1, Held: &webhook.Hold{Kind: "unknown", Until: at(-time.Second)}}, []string{"looked up again now"}},
+		{"disabled", api.Destination{State: "disabled", Held: &webhook.Hold{Kind: "disabled", Until: at(26 * time.Second)}}, []string{"looked up again in 26s"}},
+		{"paused", api.Destination{State: "paused", Failure: failed(1, 503, "server_error", "busy", time.Time{}), Held: &webhook.Hold{Kind: "paused", Since: at(-5 * time.Minute)}},
 			[]string{"since 5m0s"}},
 	} {
 		if diff := cmp.Diff(tt.want, explain(tt.of, now)); diff != "" {

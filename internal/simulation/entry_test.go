@@ -85,7 +85,7 @@ func (s *turnStore) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, e
 	return shuffled(s.turns, s.Store.Heads(ctx, all), func(h store.Head) string { return h.Destination })
 }
 
-// CountByDestination implements store.Keeper.
+// CountByDestination implements store.Inspector.
 func (s *turnStore) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
 	s.turns.wait("count by destination")
 	return shuffled(s.turns, s.Store.CountByDestination(ctx), func(c store.DestinationCounts) string { return c.Destination })

@@ -105,7 +105,7 @@ func (s *Store) Changed() <-chan struct{} { return s.index.changed }
 // Now implements store.Store.
 func (s *Store) Now() time.Time { return s.disk.Now().UTC().Truncate(time.Microsecond) }
 
-// Count implements store.Keeper.
+// Count implements store.Inspector.
 func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
 	err = s.view(ctx, func(x *index) {
 		c = store.Counts{
@@ -122,7 +122,7 @@ func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
 	return c, err
 }
 
-// CountByDestination implements store.Keeper.
+// CountByDestination implements store.Inspector.
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
 	return store.Page(func() (all []store.DestinationCounts, err error) {
 		err = s.view(ctx, func(x *index) {

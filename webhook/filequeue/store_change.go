@@ -8,7 +8,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Revive implements store.Keeper. It stores the deliveries again, so on a full disk it returns
+// Revive implements store.Inspector. It stores the deliveries again, so on a full disk it returns
 // store.ErrQueueFull.
 func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
@@ -41,7 +41,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	return n, nil
 }
 
-// Discard implements store.Keeper.
+// Discard implements store.Inspector.
 func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
@@ -54,7 +54,7 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) 
 	return s.transit(ctx, ts)
 }
 
-// Change implements store.Keeper. It reads the deliveries of the destination, a page at a time.
+// Change implements store.Inspector. It reads the deliveries of the destination, a page at a time.
 func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, held int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Erase implements store.Keeper. It overwrites the bodies and the attempts of the user's
+// Erase implements store.Inspector. It overwrites the bodies and the attempts of the user's
 // deliveries with zeros, in all segments, even if the deliveries have left the store. It leaves
 // claimed deliveries as they are, and counts them. It returns once the zeros are on the disk.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {

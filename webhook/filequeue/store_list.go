@@ -90,7 +90,7 @@ func list(ctx context.Context, s *Store, k kind, filter *store.EndedFilter, afte
 	}
 }
 
-// Dead implements store.Keeper.
+// Dead implements store.Inspector.
 func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
 	return list(ctx, s, kindDead, &filter, after)
 }
@@ -100,7 +100,7 @@ func (s *Store) Delivered(ctx context.Context, filter store.EndedFilter, after s
 	return list(ctx, s, kindDelivered, &filter, after)
 }
 
-// DeadLetter implements store.Keeper.
+// DeadLetter implements store.Inspector.
 func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
 	all, err := read(ctx, s, func(x *index) []entry { return x.dead.named(key) })
 	switch {
@@ -112,7 +112,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error)
 	return all[0], nil
 }
 
-// Waiting implements store.Keeper. The index does not have the IDs of deliveries. So to find where
+// Waiting implements store.Inspector. The index does not have the IDs of deliveries. So to find where
 // to begin, Waiting reads all deliveries up to the one with the ID after.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
 	get := func(x *index, from rank) []entry { return x.waitingAfter(destination, from) }

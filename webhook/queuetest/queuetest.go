@@ -73,7 +73,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 		open    Open
 		cases   []testCase
 	}{
-		{true, open, slices.Concat(walkCases, storeCases, callCases, keeperCases, documentCases)},
+		{true, open, slices.Concat(walkCases, storeCases, callCases, inspectorCases, documentCases)},
 		{traits.Durable, open, durableCases},
 		{traits.OpenFull != nil, traits.OpenFull, fullCases},
 		{traits.OpenHistory != nil, traits.OpenHistory, historyCases},

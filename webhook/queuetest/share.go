@@ -75,7 +75,7 @@ var shareCases = []testCase{
 			})
 		}
 	}},
-	{"ShareKeeper", "Revive turns the dead letters with these keys into fresh deliveries. Set: all nodes see the change at once.", func(k *kit) {
+	{"ShareInspector", "Revive turns the dead letters with these keys into fresh deliveries. Set: all nodes see the change at once.", func(k *kit) {
 		dead := bury(k, 2)
 		first, other := k.s, k.another()
 		k.s = other

@@ -14,7 +14,7 @@ import (
 // A memory is the first half of a store: what the Forwarder needs to deliver. It leaves out the
 // lists and the documents, which the embedded interfaces stand for, and keeps nothing when the process ends.
 type memory struct {
-	store.Keeper
+	store.Inspector
 	store.DocumentStore
 
 	changed chan struct{}

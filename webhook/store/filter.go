@@ -49,7 +49,7 @@ const (
 	Discarded                   // removes a delivery, which does not become a dead letter
 )
 
-// Check returns an error if a Keeper has to refuse the filter or the change.
+// Check returns an error if an Inspector has to refuse the filter or the change.
 func (c Change) Check(f *WaitingFilter) error {
 	switch {
 	case f.Destination == "":

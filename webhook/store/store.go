@@ -67,7 +67,7 @@ type Store interface {
 	// Close waits for calls in progress. All claims end with it. A second Close returns nil.
 	Close() error
 
-	Keeper
+	Inspector
 	DocumentStore
 }
 
@@ -143,8 +143,8 @@ func (s *Settlement) Check() error {
 	return fmt.Errorf("webhook: settlement with an unknown verdict: %d", s.Verdict)
 }
 
-// A Keeper is the part of a Store for dead letters and waiting deliveries.
-type Keeper interface {
+// An Inspector is the part of a Store for dead letters and waiting deliveries.
+type Inspector interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (Ended, error)
 	// Dead yields the dead letters that filter selects, in the order in which they died, or the newest
@@ -181,7 +181,7 @@ type Keeper interface {
 // of them within settings of the store for age and size. Counts include the kept deliveries, and
 // Erase removes them like dead letters.
 type History interface {
-	// Delivered is Keeper.Dead for the kept deliveries, in the order in which they were delivered.
+	// Delivered is Inspector.Dead for the kept deliveries, in the order in which they were delivered.
 	Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
 }
 

@@ -162,7 +162,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			oldest[label] = d.Oldest
 		}
 		if d.Held != nil {
-			held[hold{label, string(d.Held.Hold)}]++
+			held[hold{label, string(d.Held.Kind)}]++
 		}
 	}
 	for label, n := range waiting {

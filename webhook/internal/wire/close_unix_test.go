@@ -69,14 +69,14 @@ func TestIdleTLSConnectionsAreClosedAtOnce(t *testing.T) {
 		if _, err := nc.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		tap := nc.(*tls.Conn).NetConn().(*tap)
+		peek := nc.(*tls.Conn).NetConn().(*peekConn)
 		if full {
-			if err := fill(tap.raw); err != nil {
+			if err := fill(peek.raw); err != nil {
 				t.Fatal(err)
 			}
 		}
-		tap.Conn = deadlineChecker{tap.Conn, t}
-		tap.close(nc)
+		peek.Conn = deadlineChecker{peek.Conn, t}
+		peek.close(nc)
 		close(closed)
 		if n := <-came; !full && n == 0 {
 			t.Error("got no close_notify, want one, as the socket had room")

@@ -13,8 +13,8 @@ import (
 // A conn is one connection. It is either idle, or in use by one request.
 type conn struct {
 	client *Client
-	nc     net.Conn    // the tap, or a TLS connection over the tap
-	tap    *tap        // the tap, below TLS
+	nc     net.Conn    // the peekConn, or a TLS connection over the peekConn
+	peek   *peekConn   // the peekConn, below TLS
 	limit  *time.Timer // interrupts the request at its deadline
 	stop   func() bool // keeps the end of Config.Context from interrupting the connection
 	kept   bool        // the connection has served a request before
@@ -35,7 +35,7 @@ type conn struct {
 
 // interrupt makes all reads and writes fail, including those in progress. It may be called at any
 // time, and sends no close_notify, which could block on the receiver.
-func (cn *conn) interrupt() { cn.tap.Close() }
+func (cn *conn) interrupt() { cn.peek.Close() }
 
 // close closes a connection that is in order, with a close_notify if it uses TLS.
 func (cn *conn) close() {
@@ -44,7 +44,7 @@ func (cn *conn) close() {
 		return
 	}
 	cn.stop()
-	cn.tap.close(cn.nc)
+	cn.peek.close(cn.nc)
 }
 
 // abandon closes a connection that may be in any state.
@@ -85,11 +85,11 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 		stop := context.AfterFunc(ctx, cn.interrupt)
 		defer func() { keep = stop() && keep }() // if stop fails, interrupt may hit the next request
 	}
-	turns := len(rest) == 0 && !cn.tap.secure && cn.tap.probes()
+	turns := len(rest) == 0 && !cn.peek.secure && cn.peek.probes()
 	// A TLS connection is not probed before it has served a request: until then, TLS may be
 	// in the middle of messages of its own.
-	if !turns && (cn.kept || !cn.tap.secure) {
-		if err := cn.tap.look(cn.nc); err != nil && cn.kept {
+	if !turns && (cn.kept || !cn.peek.secure) {
+		if err := cn.peek.look(cn.nc); err != nil && cn.kept {
 			return a, false, errStale
 		} else if err != nil {
 			return a, false, err
@@ -100,7 +100,7 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	}
 	var werr error
 	if turns {
-		cn.tap.request = b.out
+		cn.peek.request = b.out
 	} else {
 		_, werr = cn.nc.Write(b.out)
 	}
@@ -108,7 +108,7 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	// has read the whole request.
 	a, keep, err = b.in.answer(b.kept[:0])
 	if turns {
-		if werr = cn.tap.werr; cn.tap.unsent && cn.kept {
+		if werr = cn.peek.werr; cn.peek.unsent && cn.kept {
 			return a, false, errStale
 		}
 	}

@@ -17,7 +17,7 @@
 //
 // Each special path has one reason:
 //
-//   - tap.go looks at an idle connection before it is used. Otherwise an attempt would fail each
+//   - peek.go looks at an idle connection before it is used. Otherwise an attempt would fail each
 //     time the receiver has closed the connection.
 //   - That look does not work on Windows or on connections of a caller's own type, and the receiver
 //     may close the connection right after the look. So if a kept connection ends without a byte of

@@ -199,12 +199,12 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, 
 	if tc, ok := nc.(*tls.Conn); ok {
 		nc = tc.NetConn()
 	}
-	cn.tap = nc.(*tap)
+	cn.peek = nc.(*peekConn)
 	cn.stop = context.AfterFunc(c.config.Context, cn.interrupt)
 	return cn, nil
 }
 
-// connect opens a connection to addr: a tap, with TLS over it unless config is nil. connect tells
+// connect opens a connection to addr: a peekConn, with TLS over it unless config is nil. connect tells
 // an httptrace.ClientTrace in ctx of a successful TLS handshake. If dial uses a net.Dialer, the
 // net.Dialer tells the ClientTrace of the dial.
 func connect(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string, config *tls.Config) (net.Conn, error) {
@@ -212,7 +212,7 @@ func connect(ctx context.Context, dial func(context.Context, string, string) (ne
 	if err != nil {
 		return nil, err
 	}
-	t := newTap(nc, config != nil)
+	t := newPeekConn(nc, config != nil)
 	if config == nil {
 		return t, nil
 	}

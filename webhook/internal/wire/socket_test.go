@@ -104,7 +104,7 @@ func TestIdleConnectionsAreCheckedBeforeReuse(t *testing.T) {
 					t.Fatalf("Post = %+v, %v; want 200", a, err)
 				}
 				h := c.hosts[to.key]
-				for len(h.idle) > 0 && h.idle[0].tap.look(h.idle[0].nc) == nil {
+				for len(h.idle) > 0 && h.idle[0].peek.look(h.idle[0].nc) == nil {
 					runtime.Gosched()
 				}
 			}

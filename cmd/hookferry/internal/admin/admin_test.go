@@ -539,7 +539,7 @@ func TestPauseAndResume(t *testing.T) {
 	path := "/api/v1/destinations/shop%2Feu/"
 	for range 2 {
 		d := ask[api.Destination](s, 200, "POST", path+"pause", nil)
-		if !d.Paused || d.Held == nil || d.Held.Hold != "paused" {
+		if !d.Paused || d.Held == nil || d.Held.Kind != "paused" {
 			t.Errorf("destination %+v after pause, want it paused", d)
 		}
 	}

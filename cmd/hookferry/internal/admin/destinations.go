@@ -185,7 +185,7 @@ func (d *destination) stateNow() string {
 	failed := d.Outcome == webhook.OutcomeRetryable // the latest attempt failed
 	switch {
 	case d.Held != nil:
-		return string(d.Held.Hold)
+		return string(d.Held.Kind)
 	case d.settings == nil:
 		return string(webhook.HoldUnknown)
 	case d.settings.Webhook == nil: // its document in the store is not valid
@@ -248,7 +248,7 @@ func (d *destination) describe() api.Destination {
 	}
 	next := d.Oldest
 	if held := d.Held; held != nil {
-		a.Paused = held.Hold == webhook.HoldPaused
+		a.Paused = held.Kind == webhook.HoldPaused
 		if held.Until.After(next) {
 			next = held.Until
 		}

@@ -127,7 +127,7 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 	if err != nil {
 		return nil, err
 	}
-	tried, err := q.config.Forwarder.Try(q.Context(), webhook.Trial{Destination: d, Trusted: true, Event: e})
+	tried, err := q.config.Forwarder.Try(q.Context(), webhook.TryParams{Destination: d, Trusted: true, Event: e})
 	if err != nil {
 		return nil, err
 	}

@@ -208,7 +208,7 @@ type Destinations struct {
 	States map[string]int `json:"states"`
 }
 
-// The states of a destination that is not held. The state of a held destination is its Held.Hold.
+// The states of a destination that is not held. The state of a held destination is its Held.Kind.
 const (
 	StateFailing  = "failing"  // its latest delivery was given up at the end of its retry window; a hold has this name, too
 	StateRefusing = "refusing" // it refuses deliveries permanently; they become dead letters
@@ -246,7 +246,7 @@ type Destination struct {
 	// Stored is nil for a destination of the configuration file, which this API cannot change.
 	Stored    *Stored              `json:"stored,omitempty"`
 	Settings  *DestinationSettings `json:"settings,omitempty"` // the other settings; listings leave them out
-	Held      *webhook.Held        `json:"held,omitempty"`     // why its deliveries wait although they are due
+	Held      *webhook.Hold        `json:"held,omitempty"`     // why its deliveries wait although they are due
 	Failure   *webhook.Failure     `json:"failure,omitempty"`  // the latest failed attempt; later attempts may have succeeded
 	Waiting   int                  `json:"waiting"`
 	Oldest    time.Time            `json:"oldest,omitzero"`

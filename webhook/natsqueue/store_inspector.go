@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Count implements store.Keeper. It asks the owners of all partitions. If another node puts a
+// Count implements store.Inspector. It asks the owners of all partitions. If another node puts a
 // delivery, the owner counts it as soon as it has read the delivery from the stream, usually within
 // milliseconds. The number of dead letters may be as old.
 func (s *Store) Count(ctx context.Context) (all store.Counts, err error) {
@@ -37,7 +37,7 @@ func (s *Store) Count(ctx context.Context) (all store.Counts, err error) {
 	return all, nil
 }
 
-// CountByDestination implements store.Keeper. It asks the owners of all partitions.
+// CountByDestination implements store.Inspector. It asks the owners of all partitions.
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
 	return func(yield func(store.DestinationCounts, error) bool) {
 		for n := range s.conn.config.Partitions {
@@ -56,7 +56,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.Destinat
 	}
 }
 
-// Waiting implements store.Keeper. It may leave out deliveries that are settled or put back while
+// Waiting implements store.Inspector. It may leave out deliveries that are settled or put back while
 // it reads. It ends with an error if another node takes over the destination after the first page.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
 	filter := store.WaitingFilter{Destination: destination, ID: after}
@@ -73,7 +73,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 	})
 }
 
-// Change implements store.Keeper. It asks the owner of the destination several times if many
+// Change implements store.Inspector. It asks the owner of the destination several times if many
 // deliveries wait.
 func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
@@ -82,7 +82,7 @@ func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store
 	return s.asker.changeIn(ctx, s.conn.config.partition(filter.Destination), filter, to)
 }
 
-// Erase implements store.Keeper. When it returns, the bytes of erased deliveries may still be in
+// Erase implements store.Inspector. When it returns, the bytes of erased deliveries may still be in
 // the stream. The package comment says when the server erases them.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
@@ -106,7 +106,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	return erased + n, claimed, err
 }
 
-// DeadLetter implements store.Keeper.
+// DeadLetter implements store.Inspector.
 func (s *Store) DeadLetter(ctx context.Context, key string) (d store.Ended, err error) {
 	found, err := s.letters.read(ctx, key)
 	if err == nil && len(found) == 0 {
@@ -118,7 +118,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (d store.Ended, err 
 	return found[0], nil
 }
 
-// Dead implements store.Keeper. It keeps the keys of one bucket at a time in memory.
+// Dead implements store.Inspector. It keeps the keys of one bucket at a time in memory.
 func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
 	return func(yield func(store.Ended, error) bool) {
 		buckets, err := s.letters.buckets(ctx, filter, after)
@@ -143,12 +143,12 @@ func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string
 	}
 }
 
-// Discard implements store.Keeper.
+// Discard implements store.Inspector.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.letters.exhume(ctx, keys, func(store.Ended) error { return nil })
 }
 
-// Revive implements store.Keeper. It stores a delivery before it deletes the dead letter. A crash
+// Revive implements store.Inspector. It stores a delivery before it deletes the dead letter. A crash
 // between the two leaves both.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.letters.exhume(ctx, keys, func(d store.Ended) error {

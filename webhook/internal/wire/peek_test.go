@@ -92,7 +92,7 @@ func TestIdleTLSConnectionsAreCheckedBeforeReuse(t *testing.T) {
 					t.Errorf("%s, socket %v: Post = %+v, %v; want 200", tt.name, socket, a, err)
 				}
 				h := c.hosts[to.key]
-				for tt.end != nil && len(h.idle) > 0 && h.idle[0].tap.look(h.idle[0].nc) == nil {
+				for tt.end != nil && len(h.idle) > 0 && h.idle[0].peek.look(h.idle[0].nc) == nil {
 					runtime.Gosched()
 				}
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// DeadLetter implements store.Keeper.
+// DeadLetter implements store.Inspector.
 func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,7 +25,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error)
 	return store.Ended{}, store.ErrNoDeadLetter
 }
 
-// Dead implements store.Keeper. It yields the dead letters that existed when the loop
+// Dead implements store.Inspector. It yields the dead letters that existed when the loop
 // began.
 func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
 	return func(yield func(store.Ended, error) bool) {
@@ -57,7 +57,7 @@ func (s *Store) allDead(ctx context.Context) ([]*store.Ended, error) {
 	return slices.Collect(maps.Values(s.dead)), nil
 }
 
-// Revive implements store.Keeper.
+// Revive implements store.Inspector.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.takeDead(ctx, keys, func(d *store.Ended) {
 		it := &item{delivery: d.Delivery}
@@ -68,7 +68,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// Discard implements store.Keeper.
+// Discard implements store.Inspector.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.takeDead(ctx, keys, func(*store.Ended) {})
 }
@@ -96,7 +96,7 @@ func (s *Store) removeDead(d *store.Ended) {
 	s.bytes -= size(&d.Delivery)
 }
 
-// Waiting implements store.Keeper. It yields the deliveries that waited when the loop began.
+// Waiting implements store.Inspector. It yields the deliveries that waited when the loop began.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
 	return page(ctx, s, func() (ds []store.Delivery) {
 		l := s.lanes[destination]
@@ -120,7 +120,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 	})
 }
 
-// Count implements store.Keeper.
+// Count implements store.Inspector.
 func (s *Store) Count(ctx context.Context) (store.Counts, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Store) Count(ctx context.Context) (store.Counts, error) {
 	return c, nil
 }
 
-// CountByDestination implements store.Keeper.
+// CountByDestination implements store.Inspector.
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
 	return page(ctx, s, func() (all []store.DestinationCounts) {
 		for name, l := range s.lanes {
@@ -153,7 +153,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.Destinat
 	})
 }
 
-// Change implements store.Keeper.
+// Change implements store.Inspector.
 func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
@@ -203,7 +203,7 @@ func (s *Store) change(lanes iter.Seq[*lane], match func(*store.Delivery) bool, 
 	return n, claimed
 }
 
-// Erase implements store.Keeper.
+// Erase implements store.Inspector.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("memqueue: erasure without a user")

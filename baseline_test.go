@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// A floor does the least work that a client has to do. The benchmarks compare the Client with
-// it. A floor encodes messages by hand into a buffer that it reuses, appends them to a batch
+// A baseline does the least work that a client has to do. The benchmarks compare the Client with
+// it. A baseline encodes messages by hand into a buffer that it reuses, appends them to a batch
 // under one mutex, and posts full batches. It has no errors, limits, retries, counts or
-// flushing, and knows only the types of tenProperties. TestFloorsWriteTheSameAsAClient checks
+// flushing, and knows only the types of tenProperties. TestBaselinesWriteTheSameAsAClient checks
 // its output, so it has to escape strings, too. It shares no code with the Client.
 //
-// There are two floors. The floor x_floor accepts any map, as a client must, but writes the
+// There are two baselines. The baseline x_baseline accepts any map, as a client must, but writes the
 // members in the random order of the map. So the time to sort members counts against the
-// Client. The floor x_shape knows the keys and the types in advance, which is impossible for
+// Client. The baseline x_shape knows the keys and the types in advance, which is impossible for
 // a client that accepts maps. It looks the members up one by one, with their names as literals.
-type floor struct {
-	encode func(f *floor, dst []byte, m map[string]any) []byte
+type baseline struct {
+	encode func(f *baseline, dst []byte, m map[string]any) []byte
 
 	userID, event string
 	props         map[string]any
@@ -37,8 +37,8 @@ type floor struct {
 	batch []byte
 }
 
-func newFloor(encode func(*floor, []byte, map[string]any) []byte) *floor {
-	return &floor{
+func newBaseline(encode func(*baseline, []byte, map[string]any) []byte) *baseline {
+	return &baseline{
 		encode: encode,
 		userID: "u-2041", event: "Order Completed", props: tenProperties(),
 		scratch: make([]byte, 0, 1<<10),
@@ -46,7 +46,7 @@ func newFloor(encode func(*floor, []byte, map[string]any) []byte) *floor {
 	}
 }
 
-func (f *floor) track() {
+func (f *baseline) track() {
 	message := f.message(f.scratch[:0])
 	f.mu.Lock()
 	if len(f.batch)+len(message)+1 > MaxBatchSize {
@@ -67,7 +67,7 @@ func post(batch []byte) {
 	discard{}.RoundTrip(req)
 }
 
-func (f *floor) message(dst []byte) []byte {
+func (f *baseline) message(dst []byte) []byte {
 	dst = append(dst, `{"type":"track","messageId":"`...)
 	dst = floorID(dst)
 	dst = append(dst, `","timestamp":`...)
@@ -81,7 +81,7 @@ func (f *floor) message(dst []byte) []byte {
 }
 
 // anyMap encodes the members of m in the order of iteration.
-func (f *floor) anyMap(dst []byte, m map[string]any) []byte {
+func (f *baseline) anyMap(dst []byte, m map[string]any) []byte {
 	sep := byte('{')
 	for k, v := range m {
 		dst = floorString(append(dst, sep), k)
@@ -112,7 +112,7 @@ func (f *floor) anyMap(dst []byte, m map[string]any) []byte {
 }
 
 // tenMap encodes tenProperties.
-func (f *floor) tenMap(dst []byte, m map[string]any) []byte {
+func (f *baseline) tenMap(dst []byte, m map[string]any) []byte {
 	dst = append(dst, `{"coupon":`...)
 	if m["coupon"] == nil {
 		dst = append(dst, "null"...)
@@ -243,14 +243,14 @@ func floorID(dst []byte) []byte {
 	return dst
 }
 
-// The floors write the same as a Client, except for the id, the time and, for x_floor, the
+// The baselines write the same as a Client, except for the id, the time and, for x_baseline, the
 // order of the members.
-func TestFloorsWriteTheSameAsAClient(t *testing.T) {
+func TestBaselinesWriteTheSameAsAClient(t *testing.T) {
 	varying := regexp.MustCompile(`"messageId":"[0-9a-f-]{36}","timestamp":"[0-9T:.-]{23}Z"`)
 	fixed := []byte(`"messageId":"","timestamp":""`)
 	for _, text := range []string{"ord_4f8b2c9e", "", "seven77", "a\"quote", "back\\slash in it", "a\nline\x01", "Grüße", "\x7f", "\xff", "<&>\u2028"} {
-		message := func(encode func(*floor, []byte, map[string]any) []byte) []byte {
-			f := newFloor(encode)
+		message := func(encode func(*baseline, []byte, map[string]any) []byte) []byte {
+			f := newBaseline(encode)
 			f.userID, f.props["order_id"] = "u"+text, text
 			return f.message(nil)
 		}
@@ -260,7 +260,7 @@ func TestFloorsWriteTheSameAsAClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		anyMap, tenMap := message((*floor).anyMap), message((*floor).tenMap)
+		anyMap, tenMap := message((*baseline).anyMap), message((*baseline).tenMap)
 		for _, m := range []*[]byte{&want, &anyMap, &tenMap} {
 			if !varying.Match(*m) {
 				t.Fatalf("no id and time in %s", *m)
@@ -268,14 +268,14 @@ func TestFloorsWriteTheSameAsAClient(t *testing.T) {
 			*m = varying.ReplaceAll(*m, fixed)
 		}
 		if !bytes.Equal(tenMap, want) {
-			t.Errorf("%q: the floor x_shape writes\n%s\nwant, as the client writes,\n%s", text, tenMap, want)
+			t.Errorf("%q: the baseline x_shape writes\n%s\nwant, as the client writes,\n%s", text, tenMap, want)
 		}
 		var got, wanted any
 		if err := errors.Join(json.Unmarshal(anyMap, &got), json.Unmarshal(want, &wanted)); err != nil {
 			t.Fatal(err)
 		}
 		if len(anyMap) != len(want) || !reflect.DeepEqual(got, wanted) {
-			t.Errorf("%q: the floor x_floor writes\n%s\nwant, as the client writes in another order,\n%s", text, anyMap, want)
+			t.Errorf("%q: the baseline x_baseline writes\n%s\nwant, as the client writes in another order,\n%s", text, anyMap, want)
 		}
 	}
 }

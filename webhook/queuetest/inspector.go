@@ -29,7 +29,7 @@ func bury(k *kit, n int) []store.Ended {
 	return k.deadLetters(store.EndedFilter{})
 }
 
-var keeperCases = []testCase{
+var inspectorCases = []testCase{
 	{"WaitingAndChange", "Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of Due. If after is the ID of a delivery that waits, the list begins behind it. Otherwise the list begins with the first. It holds no lock between two yields. Change makes the given change to the waiting deliveries that filter selects, except claimed ones. It returns how many it has changed, and how many it has skipped because they are claimed.", func(k *kit) {
 		ds := k.deliveries("a", 2100) // more than a store reads at once
 		for i := range 1000 {
@@ -136,7 +136,7 @@ var keeperCases = []testCase{
 }
 
 var historyCases = []testCase{
-	{"History", "Delivered is Keeper.Dead for the kept deliveries, in the order in which they were delivered. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
+	{"History", "Delivered is Inspector.Dead for the kept deliveries, in the order in which they were delivered. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
 		k.keeps = true
 		ds, names := k.many(3, 200) // more than a store reads in one page
 		for i := range ds {

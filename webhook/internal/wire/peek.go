@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A tap wraps the socket of a connection, below TLS. It can read without blocking, to
+// A peekConn wraps the socket of a connection, below TLS. It can read without blocking, to
 // find out whether an idle connection has ended or has unread bytes. TLS buffers the
-// bytes that it reads, so a tap also tracks where TLS records end.
-type tap struct {
+// bytes that it reads, so a peekConn also tracks where TLS records end.
+type peekConn struct {
 	net.Conn
 	raw    syscall.RawConn // nil unless Conn is a socket of the net package
 	probe  probe
-	secure bool // the connection uses TLS over this tap
+	secure bool // the connection uses TLS over this connection
 
 	// request is what the next Read writes first, if it is not nil. Read then sets unsent, or the
 	// error of the write, werr.
@@ -30,10 +30,10 @@ type tap struct {
 	one     [1]byte
 }
 
-// newTap returns a tap over nc. It probes only sockets of the net package: another type of
+// newPeekConn returns a peekConn over nc. It probes only sockets of the net package: another type of
 // connection may transform the bytes that it reads from its socket.
-func newTap(nc net.Conn, secure bool) *tap {
-	t := &tap{Conn: nc, secure: secure}
+func newPeekConn(nc net.Conn, secure bool) *peekConn {
+	t := &peekConn{Conn: nc, secure: secure}
 	switch s := nc.(type) {
 	case *net.TCPConn, *net.UnixConn:
 		t.raw, _ = s.(syscall.Conn).SyscallConn()
@@ -42,7 +42,7 @@ func newTap(nc net.Conn, secure bool) *tap {
 }
 
 // Read reads like the wrapped connection, but does not block while t.looking is set.
-func (t *tap) Read(p []byte) (n int, err error) {
+func (t *peekConn) Read(p []byte) (n int, err error) {
 	switch {
 	case t.request != nil:
 		return t.turnAround(p)
@@ -59,11 +59,11 @@ func (t *tap) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// probes reports whether the tap can read without blocking.
-func (t *tap) probes() bool { return t.raw != nil && canProbe }
+// probes reports whether the peekConn can read without blocking.
+func (t *peekConn) probes() bool { return t.raw != nil && canProbe }
 
 // turnAround is Read while t.request is set. It does what look, Write and Read do, with less work.
-func (t *tap) turnAround(p []byte) (n int, err error) {
+func (t *peekConn) turnAround(p []byte) (n int, err error) {
 	request := t.request
 	n, written, err := t.probe.turnAround(t.raw, request, p)
 	t.request, t.unsent, t.werr = nil, written < 0, nil
@@ -81,7 +81,7 @@ func (t *tap) turnAround(p []byte) (n int, err error) {
 const closingTime = time.Millisecond
 
 // SetWriteDeadline shortens the five seconds that crypto/tls allows during a close.
-func (t *tap) SetWriteDeadline(at time.Time) error {
+func (t *peekConn) SetWriteDeadline(at time.Time) error {
 	if last := time.Now().Add(closingTime); t.closing && at.After(last) {
 		at = last
 	}
@@ -89,7 +89,7 @@ func (t *tap) SetWriteDeadline(at time.Time) error {
 }
 
 // follow tracks the TLS records in p, which was just read.
-func (t *tap) follow(p []byte) {
+func (t *peekConn) follow(p []byte) {
 	for len(p) > 0 {
 		if t.left > 0 {
 			n := min(t.left, len(p))
@@ -109,7 +109,7 @@ func (t *tap) follow(p []byte) {
 // look returns nil if the connection is open and the receiver has sent nothing, as far as
 // a read without blocking can tell. nc is t, or TLS over t. TLS handles its own messages,
 // such as session tickets.
-func (t *tap) look(nc net.Conn) error {
+func (t *peekConn) look(nc net.Conn) error {
 	t.looking = true
 	_, err := nc.Read(t.one[:])
 	t.looking = false
@@ -123,7 +123,7 @@ func (t *tap) look(nc net.Conn) error {
 }
 
 // close closes nc, which is t or TLS over t. It does not wait for the receiver.
-func (t *tap) close(nc net.Conn) {
+func (t *peekConn) close(nc net.Conn) {
 	if tc, ok := nc.(*tls.Conn); ok && t.raw != nil {
 		t.closing = true
 		tc.Close() // sends close_notify
