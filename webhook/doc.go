@@ -22,8 +22,8 @@
 // # Delivery
 //
 // An attempt posts the body to every endpoint of the destination at once, and each has five seconds
-// for a whole answer. With the first 2xx from any of them the event is delivered, and the others
-// get no further request. Requests in flight to them may still arrive.
+// for a whole answer. The first 2xx from any of them delivers the event, and the others get no
+// further request.
 //
 // Timeouts, failed connections, names that do not resolve, and answers of 5xx, 408, 425 and 429 are
 // retried, at the times of the [Schedule], but not before a Retry-After of the endpoint. Any other
@@ -50,18 +50,17 @@
 //     the event is in flight;
 //   - when it is replayed, or forwarded again after the store has forgotten its ID.
 //
-// So the receiver may have taken even an event that became a dead letter, if its answers were lost.
+// So a receiver may have taken even an event that became a dead letter.
 //
 // No order: events are attempted concurrently, and a retried event may arrive after later ones. A
 // receiver that keeps a state should ignore an event with an earlier timestamp than the event that
 // it applied last.
 //
 // An idempotent receiver inserts the webhook-id, under a unique key, in the transaction that does
-// the work, and answers 2xx after the commit. If the key is there already, it answers 2xx without
-// the work. It keeps the keys for longer than the retry window, or for ever if dead letters are
-// replayed. The example IdempotentReceiver does so. Without [Destination.StandardSecrets] the
-// messageId takes the place of the webhook-id, unless an untrusted sender can use the messageId of
-// a trusted one. Bodies of the type "delete" have no messageId, but deleting twice does no harm.
+// the work; see the example IdempotentReceiver. It keeps the keys for longer than the retry window,
+// or for ever if dead letters are replayed. Without [Destination.StandardSecrets] the messageId takes
+// the place of the webhook-id, unless an untrusted sender can use the messageId of a trusted one.
+// Bodies of the type "delete" have no messageId, but deleting twice does no harm.
 //
 // Times are stored by the clock of the machine. When it is set back by a minute or more while Run
 // runs, all waiting deliveries are due at once. If it is set back between two runs, by less than
@@ -70,11 +69,10 @@
 //
 // # Observability
 //
-// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or an alert. An
-// [Observer] is called for each request. The module webhook/webhookprom turns all of this into
-// Prometheus metrics, in three lines. With OpenTelemetry, [event.ContextWithTrace] takes the
-// headers of your span, which every attempt sends. Attempted of your Observer can make a span from
-// a.At to a.End(), whose parent is the span context in a.Trace.
+// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page or an alert, and the module
+// webhook/webhookprom makes Prometheus metrics of them. An [Observer] is called for each request.
+// With OpenTelemetry, event.ContextWithTrace takes the headers of your span, which every attempt
+// sends. Attempted can make a span from a.At to a.End(), whose parent is in a.Trace.
 //
 // # Security
 //
