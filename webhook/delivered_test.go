@@ -14,9 +14,48 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
+
+// A store that keeps a History keeps the attempt that succeeded, behind those that failed.
+func TestHistoryHasTheAttemptThatSucceeded(t *testing.T) {
+	for _, age := range []time.Duration{time.Hour, 0} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.queue.Close()
+			s, err := filequeue.Open(disk.Mount(simdisk.New(1)), filequeue.Config{HistoryAge: age})
+			must(t, err)
+			r.queue = s
+			r.network.Receiver("http://crm.example/", "", step.Answer(503), step.Answer(202))
+			log := &endedLog{attempts: func(webhook.Attempted) {}}
+			r.start(webhook.Config{Observer: log, Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
+			must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"}))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			kept := 0
+			for d, err := range r.Delivered(t.Context(), webhook.EndedFilter{}, "") {
+				must(t, err)
+				kept++
+				if n := len(d.Attempts); d.Tries != 2 || n != 2 || d.Attempts[0].Status != 503 || d.Attempts[1].Status != 202 || d.Attempts[1].Reason != "" || d.Attempts[1].Try != 2 {
+					t.Errorf("Delivered: %d tries, attempts %+v, want 2, answered by 503 and 202", d.Tries, d.Attempts)
+				}
+			}
+			want := kept + 1 // without a history, the attempt that failed
+			if kept == 1 != (age > 0) || len(log.ended) != 1 || log.ended[0].Tries != want || len(log.ended[0].Attempts) != want {
+				t.Errorf("HistoryAge %v: kept %d, the observer got %+v, want %d tries", age, kept, log.ended, want)
+			}
+		})
+	}
+}
+
+// An endedLog is an observer that keeps what has ended.
+type endedLog struct {
+	attempts
+	ended []webhook.Ended
+}
+
+func (l *endedLog) Ended(e webhook.Ended) { l.ended = append(l.ended, e) }
 
 // Resend sends each delivered event that matches the filter again, with the same body and a new ID.
 // It does not send the resent deliveries again.

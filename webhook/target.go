@@ -69,16 +69,11 @@ func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, no
 			return store.Settlement{Verdict: store.Done, Delivery: *d, At: now}
 		}
 	}
-	next := *d
-	next.Tries++
-	next.Attempts = slices.Clip(d.Attempts)
+	next := tried(d, results)
 	next.Closed = slices.DeleteFunc(slices.Clone(d.Closed), func(c store.Closed) bool { return !isClosed(c, now) })
 	longest := d.Expires.Add(-t.timeout).Sub(now)
 	for i := range results {
 		r := &results[i]
-		if next.Attempts = append(next.Attempts, r.attempt); len(next.Attempts) > store.MaxAttempts {
-			next.Attempts = slices.Delete(next.Attempts, 2, 3) // the first two and the latest remain
-		}
 		if r.outcome == OutcomePermanent {
 			next.Closed = append(next.Closed, store.Closed{Endpoint: endpoints[i].hash})
 		} else if wait := min(r.retryAfter, longest); wait > 0 {
@@ -101,6 +96,22 @@ func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, no
 		return bury(&next, ReasonExpired, now)
 	}
 	return postpone(&next, due)
+}
+
+// tried returns d after a try, with those of its requests that have ended.
+func tried(d *Delivery, results []result) Delivery {
+	next := *d
+	next.Tries++
+	next.Attempts = slices.Clip(d.Attempts)
+	for i := range results {
+		if results[i].attempt.Try == 0 {
+			continue
+		}
+		if next.Attempts = append(next.Attempts, results[i].attempt); len(next.Attempts) > store.MaxAttempts {
+			next.Attempts = slices.Delete(next.Attempts, 2, 3) // the first two and the latest remain
+		}
+	}
+	return next
 }
 
 // nextAttempt returns when a delivery is due again after its attempt n has failed, not before

@@ -70,7 +70,7 @@ func (w *worker) deliver(slot *slot, l *lane, d *Delivery) (answered bool) {
 			w.recorder.requested(d, r, due)
 		}
 	}
-	failed := s.Delivery.Tries > d.Tries
+	failed := s.Verdict != store.Done && s.Delivery.Tries > d.Tries
 	w.settle(l, d, s)
 	if !failed {
 		return s.Verdict == store.Done || t == w.directory.nothing // the deliveries behind d wait for no probe either

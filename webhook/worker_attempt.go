@@ -35,7 +35,11 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) store.Settlement {
 	} else {
 		w.sendToAll(l, d, t)
 	}
-	s := t.decide(d, w.open, w.results[:len(w.open)], w.config.now())
+	results := w.results[:len(w.open)]
+	s := t.decide(d, w.open, results, w.config.now())
+	if h, ok := w.config.Store.(store.History); ok && h.Keeps() && s.Verdict == store.Done {
+		s.Delivery = tried(d, results)
+	}
 	if s.Verdict != store.Done && w.attempts.Err() != nil {
 		return store.Settlement{Verdict: store.Return, Delivery: *d}
 	}

@@ -92,7 +92,7 @@ func TestAdminCommands(t *testing.T) {
 		"POST /api/v1/destinations/acme/secrets":                         api.NewSecret{Secret: "whsec_new", Valid: 2},
 		"DELETE /api/v1/destinations/acme/secrets":                       settled,
 		"GET /api/v1/waiting":                                            api.Page[api.Delivery]{Items: []api.Delivery{{Names: api.Names{ID: "m1", Event: "A\x1bB", Type: "track"}, Due: at, Tries: 2, Attempts: letter.Attempts[:1]}}},
-		"GET /api/v1/delivered":                                          api.Page[api.Delivery]{Items: []api.Delivery{{Key: "0a", Names: api.Names{Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track"}, Ended: at}}},
+		"GET /api/v1/delivered":                                          api.Page[api.Delivery]{Items: []api.Delivery{{Key: "0a", Names: api.Names{Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track"}, Ended: at, Attempts: []webhook.Attempt{{Status: 204}}}}},
 		"GET /api/v1/nodes":                                              api.Nodes{Nodes: []api.Node{{Name: "a", Self: true}}},
 		"POST /api/v1/delivered/resend":                                  ended(api.Progress{Done: 2}),
 		"POST /api/v1/waiting/retry":                                     api.Changed{Changed: 2, Claimed: 1},
@@ -175,7 +175,7 @@ func TestAdminCommands(t *testing.T) {
 		{name: "waiting discard", args: []string{"waiting", "discard", "acme", "--user", "u1", "--yes"}, status: 3, stderr: `nothing that is selected waits`,
 			asked: []string{`POST /api/v1/waiting/discard {"destination":"acme","user":"u1"}`}},
 
-		{name: "delivered ls", args: []string{"delivered", "ls", "--user", "u1"}, stdout: `(?s)DESTINATION.*\n *1h30m ago +acme +track +A\\x1bB +u1 +m1\n$`,
+		{name: "delivered ls", args: []string{"delivered", "ls", "--user", "u1"}, stdout: `(?s)DESTINATION.*\n *1h30m ago +acme +track +A\\x1bB +u1 +m1 +204 No Content\n$`,
 			asked: []string{"GET /api/v1/delivered?limit=500&user=u1"}},
 		{name: "delivered resend", args: []string{"delivered", "resend", "--id", "m1"}, stdout: `^2 deliveries sent again\n$`, asked: []string{`POST /api/v1/delivered/resend {"id":"m1"}`}},
 

@@ -83,9 +83,10 @@ var deliveredParameters = []string{api.ParamDestination, api.ParamID, api.ParamU
 func listDelivered(c *command) action {
 	t := &table{columns: []column{
 		{title: "DELIVERED", right: true}, {title: "DESTINATION"}, {title: "TYPE", spare: 2}, {title: "EVENT", spare: 3}, {title: "USER", spare: 1}, {title: "ID"},
+		{title: "LAST ANSWER", spare: 4, flexible: true},
 	}}
 	return list(c, api.DeliveredPath, 100, t, func(d api.Delivery, now time.Time) []any {
-		return []any{ago(d.Ended, now), cell{d.Destination, bold}, d.Type, d.Event, d.User, d.ID}
+		return []any{ago(d.Ended, now), cell{d.Destination, bold}, d.Type, d.Event, d.User, d.ID, lastAnswer(d, normal)}
 	}, deliveredParameters...)
 }
 

@@ -100,6 +100,9 @@ func (s *Store) Delivered(ctx context.Context, filter store.EndedFilter, after s
 	return list(ctx, s, kindDelivered, &filter, after)
 }
 
+// Keeps implements store.History.
+func (s *Store) Keeps() bool { return s.config.HistoryAge != 0 }
+
 // DeadLetter implements store.Inspector.
 func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
 	all, err := read(ctx, s, func(x *index) []entry { return x.dead.named(key) })

@@ -3,6 +3,7 @@ package queuetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,8 +137,10 @@ var inspectorCases = []testCase{
 }
 
 var historyCases = []testCase{
-	{"History", "Delivered is Inspector.Dead for the kept deliveries, in the order in which they were delivered. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
-		k.keeps = true
+	{"History", "Delivered is Inspector.Dead for the kept deliveries, in the order in which they were delivered. A store with a History keeps a delivery with the Tries, Closed and Attempts of its settlement. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
+		if k.keeps = k.s.(store.History).Keeps(); !k.keeps {
+			k.Fatal("Keeps() = false")
+		}
 		ds, names := k.many(3, 200) // more than a store reads in one page
 		for i := range ds {
 			ds[i] = k.full(ds[i].Destination, ds[i].ID)
@@ -149,6 +152,9 @@ var historyCases = []testCase{
 		at := func(minutes int) time.Time { return first.Add(time.Duration(minutes) * time.Minute) }
 		for i, p := range k.r.Perm(len(ss)) {
 			ss[p].At = at(i)
+			d := &ss[p].Delivery
+			d.Tries++
+			d.Attempts = append(slices.Clip(d.Attempts), store.Attempt{At: first, Took: store.Millis(i), Try: d.Tries, Endpoint: "https://example.com/a", Status: 200})
 		}
 		k.settleAll(ss...)
 		for range 2 {

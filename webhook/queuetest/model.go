@@ -107,6 +107,7 @@ func (m *model) settled(s *store.Settlement) {
 	case store.Done:
 		if e.place = removed; m.keeps {
 			e.place, e.At = delivered, s.At
+			e.Tries, e.Closed, e.Attempts = d.Tries, d.Closed, d.Attempts
 		}
 	case store.Bury:
 		e.place, e.Reason, e.At = buried, s.Reason, s.At

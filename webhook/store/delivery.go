@@ -68,7 +68,8 @@ type Closed struct {
 
 // An Ended is a delivery that was delivered, or given up: then it is a dead letter.
 type Ended struct {
-	// Delivery is as it ended. Attempts and Tries do not count the attempt that succeeded.
+	// Delivery is as it ended. Attempts and Tries count the try that succeeded if the store keeps a
+	// History.
 	Delivery
 	Reason Reason    // why it was given up, "" if it was delivered
 	At     time.Time // when it was delivered or given up; for an Observer, when that was stored

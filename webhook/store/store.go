@@ -110,8 +110,8 @@ func (h Head) Earliest() time.Time {
 type Verdict uint8
 
 const (
-	// Done removes the delivery, because it was delivered. A store with a History may keep it there as
-	// it was when it was claimed, so its Attempts are the failed ones.
+	// Done removes the delivery, because it was delivered. A store with a History may keep it there,
+	// with its Tries, Closed and Attempts.
 	Done Verdict = iota + 1
 	// Retry puts it back with its Due, Expires, Tries, Closed and Attempts.
 	Retry
@@ -183,6 +183,9 @@ type Inspector interface {
 type History interface {
 	// Delivered is Inspector.Dead for the kept deliveries, in the order in which they were delivered.
 	Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
+	// Keeps says that the settings of the store keep deliveries. A Forwarder then adds the try that
+	// succeeded to the Tries and Attempts of each delivery that is Done.
+	Keeps() bool
 }
 
 // Shared is implemented by a Store that several nodes, usually in several processes, have open at

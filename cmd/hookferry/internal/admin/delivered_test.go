@@ -24,8 +24,8 @@ func TestDeliveredIsListedAndResent(t *testing.T) {
 		list := func(query string) (ids string, after string) {
 			page := ask[api.Page[api.Delivery]](s, 200, "GET", api.DeliveredPath+"?destination=crm"+query, nil)
 			for _, d := range page.Items {
-				if ids += " " + d.ID; d.Key == "" || d.Type != "track" || d.Ended.Before(d.Accepted) {
-					t.Errorf("GET delivered%s: %+v, want a key, the type and both times", query, d)
+				if ids += " " + d.ID; d.Key == "" || d.Tries != 1 || len(d.Attempts) != 1 || d.Attempts[0].Reason != "" || d.Type != "track" || d.Ended.Before(d.Accepted) {
+					t.Errorf("GET delivered%s: %+v, want a key, the type, both times and the attempt", query, d)
 				}
 			}
 			return strings.TrimSpace(ids), page.After

@@ -24,9 +24,6 @@ func endedDelivery(d *webhook.Ended) api.Delivery {
 	}
 	a := api.DeliveryOf(&d.Delivery, state, d.At)
 	a.Key, a.Reason = d.Key, string(d.Reason)
-	if d.Reason == "" {
-		a.Tries++ // the store does not keep the attempt that succeeded
-	}
 	return a
 }
 
