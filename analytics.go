@@ -256,7 +256,7 @@ func (c *Client) setUp() (*reporter, error) {
 		c.idle = append(c.idle, newUploader(&c.queue))
 	}
 	c.starts = make([]*uploader, 0, maxUploads)
-	c.gate.q, c.outage.q, c.outage.limit = &c.queue, &c.queue, maxUploads
+	c.throttle.q, c.outage.q, c.outage.limit = &c.queue, &c.queue, maxUploads
 	closed := c.closed // by an earlier Shutdown, which had nothing to wait for
 	if !closed {
 		c.spooler, c.spooled = disk, spooled

@@ -161,7 +161,7 @@ func (q *queue) cancelUploads(w *waiter) {
 	for _, b := range q.allSpooled() {
 		b.resolve(outcome{err: errShutdown}, true)
 	}
-	q.gate.open()
+	q.throttle.open()
 }
 
 // release frees the resources of a closed client that has no messages in memory.
@@ -169,8 +169,8 @@ func (c *Client) release() {
 	c.lock()
 	conf, report, disk := c.conf, c.report, c.spooler
 	c.released = true
-	if c.gate.timer != nil {
-		c.gate.timer.Stop()
+	if c.throttle.timer != nil {
+		c.throttle.timer.Stop()
 	}
 	c.unlock()
 	if conf == nil {

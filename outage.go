@@ -25,7 +25,7 @@ type outage struct {
 func (o *outage) noteDown(f outcome) {
 	o.limit, o.down = 1, true
 	o.q.resolveSpooled(f, nil)
-	o.q.gate.close(maxBackoff/6 + random.N(maxBackoff/6))
+	o.q.throttle.close(maxBackoff/6 + random.N(maxBackoff/6))
 }
 
 // noteTaken records that the collector took a batch, and allows one more batch to be

@@ -61,9 +61,9 @@ type queue struct {
 	checker         *time.Timer   // calls checkOften while watching is set; nil before the first call
 	watching        bool          // there may be messages in SpoolDir
 
-	spooler spooler
-	outage  outage
-	gate    gate // closed during a pause that the collector has asked for
+	spooler  spooler
+	outage   outage
+	throttle throttle // closed during a pause that the collector has asked for
 }
 
 // lock locks q.mu, which is held for a fraction of a microsecond. If other goroutines are
@@ -319,7 +319,7 @@ func (q *queue) dispatch() {
 }
 
 // next returns the batch to be sent next, and moves it to uploading. It returns nil if no
-// batch is due or the gate is closed. q.mu must be held.
+// batch is due or the throttle is closed. q.mu must be held.
 func (q *queue) next() *batch {
 	var b *batch
 	spooled := len(q.spooled) > 0 && q.ctx.Err() == nil
@@ -334,7 +334,7 @@ func (q *queue) next() *batch {
 		spooled = at < 0 && !(due && ready(q.collecting))
 	}
 	switch {
-	case q.gate.isClosed() || len(q.uploading) >= q.outage.limit:
+	case q.throttle.isClosed() || len(q.uploading) >= q.outage.limit:
 		return nil
 	case spooled:
 		b = q.spooled[0]

@@ -52,7 +52,7 @@ func newUploader(q *queue) *uploader {
 		RequestLogHook: u.before,
 		CheckRetry:     u.check,
 		Backoff:        u.wait,
-		PrepareRetry:   func(req *http.Request) error { return q.gate.pass(req.Context()) },
+		PrepareRetry:   func(req *http.Request) error { return q.throttle.pass(req.Context()) },
 		ErrorHandler:   retryablehttp.PassthroughErrorHandler,
 	}
 	return u
@@ -128,7 +128,7 @@ func (u *uploader) divide(attempts int) outcome {
 func (u *uploader) post(b *batch) outcome {
 	ctx := u.ctx
 	u.sent, u.attempts, u.lastErr = b, b.tries, nil
-	if err := u.gate.pass(ctx); err != nil {
+	if err := u.throttle.pass(ctx); err != nil {
 		return u.undelivered(err)
 	}
 	if u.conf.gzip && b.packed == nil {
@@ -223,21 +223,21 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 		return false, cause
 	}
 	if wait := retryAfter(resp, time.Now()); wait > 0 {
-		u.gate.pause(wait)
+		u.throttle.pause(wait)
 	}
 	return !u.probe, nil
 }
 
 // wait returns the back-off after a failed attempt, counted from 0. retryablehttp calls wait
-// right after check. The next attempt starts when the back-off is over and the gate is open. A
-// Retry-After closes the gate, so it can delay an attempt, but never shortens the back-off. So a
+// right after check. The next attempt starts when the back-off is over and the throttle is open. A
+// Retry-After closes the throttle, so it can delay an attempt, but never shortens the back-off. So a
 // collector that asks for one second after each attempt still gets attempts for two minutes on
 // average.
 func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
 	u.report.failed(u.lastErr)
 	wait := backoff(attempt)
 	if resp != nil && resp.StatusCode == http.StatusTooManyRequests {
-		u.gate.pause(wait)
+		u.throttle.pause(wait)
 	}
 	return wait
 }

@@ -31,7 +31,7 @@ type fetcher struct {
 	changed bool // Store.Heads may report changes
 	clock   clockWatch
 	buf     []Delivery // space for the next fetch: the part of an array that no lane has pointers into
-	trouble outage
+	backoff storeBackoff
 }
 
 // run supplies the scheduler until ctx is done. It fails only if the store was closed.
@@ -51,11 +51,11 @@ func (r *fetcher) run(ctx context.Context) error {
 		case errors.Is(err, ErrClosed):
 			return fmt.Errorf("webhook: fetching: %w", err)
 		case err != nil:
-			if r.trouble.failed() {
+			if r.backoff.failed() {
 				r.config.Logger.Error("webhook: the store fails; nothing is delivered until it works again", "error", err)
 			}
 			select {
-			case <-time.After(r.trouble.pause):
+			case <-time.After(r.backoff.pause):
 			case <-ctx.Done():
 			}
 		}
@@ -163,7 +163,7 @@ func (r *fetcher) readHeads(ctx context.Context) error {
 		r.workers.Go(func() { r.hasten(ctx) })
 	}
 	r.started = true
-	r.trouble.over(r.config.Logger)
+	r.backoff.over(r.config.Logger)
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want[laneState, *Del
 		r.schedule.Fetched(plan, nil)
 		return err
 	}
-	r.trouble.over(r.config.Logger)
+	r.backoff.over(r.config.Logger)
 	items := make([]item, len(ds))
 	for i := range ds {
 		items[i] = itemOf(&ds[i])

@@ -24,7 +24,7 @@ type settler struct {
 	spare   []store.Settlement // empty, space for pending
 	down    bool               // the latest flush has given up
 	failure error              // the latest error of Settle, nil once all is stored
-	trouble outage
+	backoff storeBackoff
 
 	mu      sync.Mutex // guards the fields below
 	pending []store.Settlement
@@ -103,7 +103,7 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 		case len(s.left) == 0 && stopping:
 			return nil
 		case len(s.left) > 0 && (first || retry): // further outcomes do not postpone the next retry
-			again.Reset(s.trouble.pause)
+			again.Reset(s.backoff.pause)
 		}
 		if n >= busyOutcomes && !stopping {
 			select {
@@ -159,8 +159,8 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	switch {
 	case len(s.left) == 0:
 		s.failure = nil
-		s.trouble.over(s.config.Logger)
-	case len(ss)+len(refused) > 0 && s.trouble.failed() && ctx.Err() == nil:
+		s.backoff.over(s.config.Logger)
+	case len(ss)+len(refused) > 0 && s.backoff.failed() && ctx.Err() == nil:
 		text := "webhook: the store fails; deliveries may be sent again"
 		if progress {
 			text = "webhook: the store refuses some outcomes; these deliveries may be sent again"
