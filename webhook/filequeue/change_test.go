@@ -3,25 +3,23 @@ package filequeue_test
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// The state record of a revived delivery is damaged. Change finds the delivery where it is, and discards
-// it, instead of counting it as claimed.
-func TestChangeOfRevivedDeliveryWithDamagedState(t *testing.T) {
+// The state record of a fresh delivery, which was made due now, is damaged. Change finds the delivery
+// where it is, and discards it, instead of counting it as claimed.
+func TestChangeOfFreshDeliveryWithDamagedState(t *testing.T) {
 	r := newRig(t, filequeue.Config{})
 	defer func() { r.s.Close() }()
-	r.settle(store.Bury, r.put("a", 100, true))
-	var key string
-	for d, err := range r.s.Dead(t.Context(), store.EndedFilter{}, "") {
-		if key = d.Key; err != nil {
-			t.Fatal(err)
-		}
+	later := store.Delivery{Destination: "a", ID: "1", Body: []byte("{}"), Due: r.s.Now().Add(time.Hour)}
+	if err := r.s.Put(t.Context(), []store.Put{{Delivery: later}}, make([]store.Result, 1)); err != nil {
+		t.Fatal(err)
 	}
-	if n, err := r.s.Revive(t.Context(), key); n != 1 || err != nil {
-		t.Fatalf("Revive = %d, %v; want 1", n, err)
+	if n, _, err := r.s.Change(t.Context(), store.WaitingFilter{Destination: "a"}, store.DueNow); n != 1 || err != nil {
+		t.Fatalf("Change = %d, %v; want 1", n, err)
 	}
 	if err := r.s.Close(); err != nil {
 		t.Fatal(err)
