@@ -35,7 +35,6 @@ type conns struct {
 	streams   int // requests of HTTP/2 in progress
 	streamsBy map[netip.Prefix]int
 
-	http2    *http.Server  // of splitHTTP2; nil without TLS
 	stopping atomic.Bool   // answers end their connections
 	idleEnd  bool          // connections end as soon as they are idle
 	dropped  chan struct{} // has an element after a connection was dropped

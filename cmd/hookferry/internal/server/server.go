@@ -367,7 +367,6 @@ func (s *server) http(l net.Listener, certificate func(*config.Settings) *config
 		server.TLSConfig = &tls.Config{GetConfigForClient: greeted, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return certificate(s.settings.Load()).Pair, nil
 		}}
-		conns.http2 = splitHTTP2(server)
 	}
 	return server, conns
 }

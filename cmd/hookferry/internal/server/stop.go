@@ -13,7 +13,7 @@ import (
 // net/http does cut some: it closes connections whose next request has arrived, but is not read yet.
 // So connections end before it in two ways. Answers say "Connection: close", or GOAWAY by HTTP/2, from
 // the moment the stop begins. Connections that get no request meanwhile are ended while they are idle.
-// With HTTP/2, GOAWAY cuts off nothing, because it names the last request that is served.
+// With HTTP/2, Shutdown cuts off nothing, because GOAWAY names the last request that is served.
 
 // A lastAnswer is the answer to a request. During a stop it ends its connection.
 type lastAnswer struct {
@@ -41,12 +41,9 @@ func (a *lastAnswer) Write(b []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (a *lastAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// endIdle ends the idle connections, and others as soon as they are idle. If unused, it also ends new
-// connections by HTTP/1 on which nothing has come.
+// endIdle ends the idle connections by HTTP/1, and others as soon as they are idle. If unused, it also
+// ends new connections on which nothing has come.
 func (l *conns) endIdle(unused bool) {
-	if l.http2 != nil {
-		_ = l.http2.Shutdown(context.Background()) // no error, as it waits for nothing
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.idleEnd = true
@@ -56,23 +53,6 @@ func (l *conns) endIdle(unused bool) {
 		}
 	}
 }
-
-// splitHTTP2 lets a server of its own serve the connections of server by HTTP/2, and returns it. Its
-// Shutdown sends GOAWAY on them, does nothing else, and may be called again.
-func splitHTTP2(server *http.Server) *http.Server {
-	split := &http.Server{IdleTimeout: server.IdleTimeout}
-	_ = split.Serve(noListener{}) // ends at once, but sets TLSNextProto
-	server.TLSNextProto = split.TLSNextProto
-	server.RegisterOnShutdown(func() { _ = split.Shutdown(context.Background()) })
-	return split
-}
-
-// A noListener accepts no connections.
-type noListener struct{ net.Listener }
-
-func (noListener) Accept() (net.Conn, error) { return nil, net.ErrClosed }
-
-func (noListener) Close() error { return nil }
 
 // wait waits until no connection by HTTP/1 is open, or ctx is done.
 func (l *conns) wait(ctx context.Context) {
