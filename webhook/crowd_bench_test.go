@@ -40,8 +40,8 @@ func (c *crowd) dial(_ context.Context, _, addr string) (net.Conn, error) {
 
 // arrived records the age of the event in a request, which timedEvent has made.
 func (c *crowd) arrived(request []byte) {
-	_, made, _ := bytes.Cut(request, []byte(`{"made":`))
-	digits, _, _ := bytes.Cut(made, []byte(","))
+	_, made, _ := bytes.Cut(request, []byte(`{"made":"`))
+	digits, _, _ := bytes.Cut(made, []byte(`"`))
 	if at, err := strconv.ParseInt(string(digits), 10, 64); err == nil {
 		c.mu.Lock()
 		c.ages = append(c.ages, time.Duration(time.Now().UnixNano()-at))

@@ -149,9 +149,9 @@ var isolationIDs atomic.Int64
 // made, in nanoseconds.
 func timedEvent(at int64) event.Event {
 	id := strconv.FormatInt(isolationIDs.Add(1), 10)
-	body := fmt.Appendf(nil, `{"x":"%s"}`, bench.Body[:420])
+	body := fmt.Appendf(nil, `{"x":"%s"}`, strings.Repeat("x", 420))
 	if at != 0 {
-		body = fmt.Appendf(nil, `{"made":%d,"x":"%s"}`, at, bench.Body[:400])
+		body = fmt.Appendf(nil, `{"made":"%d","x":"%s"}`, at, strings.Repeat("x", 400))
 	}
 	return event.Event{ID: id, Type: "track", Body: body, Received: time.Now()}
 }

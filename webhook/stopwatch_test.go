@@ -21,7 +21,7 @@ import (
 
 // Stopwatch runs a receiver for benchmarks, in a process of its own. First it prints its address.
 // It never answers requests to /hang, and answers others by 200 at once. If a body begins with the
-// time at which the event was made, {"made":<nanoseconds since 1970>, it records the age of the
+// time at which the event was made, {"made":"<nanoseconds since 1970>", it records the age of the
 // event. For each line of standard input, it prints one line with the ages recorded since the last
 // line, in nanoseconds. It returns when standard input ends.
 func Stopwatch() {
@@ -100,11 +100,11 @@ func (w *stopwatch) serve(c net.Conn) {
 
 // record records the age of the event with this body, if the body has the time.
 func (w *stopwatch) record(body []byte) {
-	rest, ok := bytes.CutPrefix(body, []byte(`{"made":`))
+	rest, ok := bytes.CutPrefix(body, []byte(`{"made":"`))
 	if !ok {
 		return
 	}
-	made, _, _ := bytes.Cut(rest, []byte(","))
+	made, _, _ := bytes.Cut(rest, []byte(`"`))
 	if at, err := strconv.ParseInt(string(made), 10, 64); err == nil {
 		w.mu.Lock()
 		w.ages = append(w.ages, time.Now().UnixNano()-at)

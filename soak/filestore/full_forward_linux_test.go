@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,7 +111,7 @@ func (s *sender) forward(ctx context.Context) error {
 	var es []event.Event
 	for range 20 {
 		s.n++
-		es = append(es, event.Event{ID: fmt.Sprint(s.n), Type: "track", Body: make([]byte, 2000), Received: time.Now()})
+		es = append(es, event.Event{ID: fmt.Sprint(s.n), Type: "track", Body: fmt.Appendf(nil, `{"x":"%s"}`, strings.Repeat("x", 1990)), Received: time.Now()})
 	}
 	if err := s.ForwardEvents(ctx, []string{"crm"}, es...); err != nil {
 		return err

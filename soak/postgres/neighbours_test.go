@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -245,10 +245,11 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 
 // receive counts a delivery.
 func (h *house) receive(_ http.ResponseWriter, r *http.Request) {
-	var id [8]byte
-	_, err := io.ReadFull(r.Body, id[:])
+	var begin [len(`{"id":"0123456789abcdef`)]byte // see load
+	_, err := io.ReadFull(r.Body, begin[:])
 	io.Copy(io.Discard, r.Body)
-	if err == nil && h.delivered[binary.BigEndian.Uint64(id[:])].Add(1) == 1 {
+	id, failed := strconv.ParseUint(string(begin[len(begin)-16:]), 16, 64)
+	if err == nil && failed == nil && h.delivered[id].Add(1) == 1 {
 		h.distinct.Add(1)
 	}
 }
@@ -264,8 +265,7 @@ func (h *house) load(ctx context.Context, f *webhook.Forwarder, ids *atomic.Int6
 		first := int(ids.Add(eventsACall)) - eventsACall
 		events := make([]event.Event, eventsACall)
 		for i := range events {
-			body := make([]byte, 450) // begins with the id
-			binary.BigEndian.PutUint64(body, uint64(first+i))
+			body := fmt.Appendf(nil, `{"id":"%016x","x":"%s"}`, first+i, strings.Repeat("x", 420))
 			events[i] = event.Event{ID: strconv.Itoa(first + i), Type: "track", Body: body, Received: time.Now()}
 		}
 		for {
