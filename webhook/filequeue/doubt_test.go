@@ -184,7 +184,7 @@ func TestLastCommitInDoubt(t *testing.T) {
 				latest, crashed := r.latest(), r.crash()
 				crashed.WriteFile("MANIFEST", manifest) // the later marks are lost
 				b := bytes.TrimRight(crashed.ReadFile(latest), "\x00")
-				for at := before + 300; at < len(b); at += 11 { // the first commit is known, as another follows it
+				for at := before + 300; at < len(b); at += 37 { // the first commit is known, as another follows it
 					d := crashed.Reboot(simdisk.Process)
 					spoiled := bytes.Clone(b)
 					if spoiled[at] ^= 1; torn {

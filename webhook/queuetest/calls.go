@@ -201,5 +201,5 @@ func together(k *kit, meanwhile func(), stores ...store.Store) {
 	if err != nil || len(held.Value) != 201 {
 		k.Fatalf("200 additions to a document of one byte left %v, %v", held, err)
 	}
-	k.documents[path{"doc", "count"}] = held
+	k.documents[path{"doc", "count"}], k.latest = held, held.Version
 }

@@ -14,6 +14,7 @@ type model struct {
 	entries   map[string]*entry // by id
 	claims    map[uint64]bool   // all that this Store value has handed out
 	documents documents
+	latest    uint64 // the version of the latest change of a document
 	keeps     bool   // whether the store keeps deliveries after they were delivered
 	seq       uint64 // the greatest Seq that the store has returned
 }
