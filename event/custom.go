@@ -114,13 +114,11 @@ func (c *Custom) event(env *Envelope, buf []byte) ([]byte, Event, error) {
 	return b, e, nil
 }
 
-// Raw returns an event with a body that is ready. The caller may set its ID, which is a random UUID,
-// and its Source, User and Key, and checks them with Check, as webhook.Forwarder does. The event
-// keeps body.
+// Raw returns an event with a body that is ready, which it keeps, and a random UUID as its ID. The
+// caller may change the ID, and set Source, User and Key. The error is that of Check.
 func Raw(eventType string, body []byte) (Event, error) {
 	e := Event{ID: string(uuid.Append(nil)), Type: eventType, Body: body, Received: time.Now()}
-	err := e.Check()
-	if err != nil {
+	if err := e.Check(); err != nil {
 		return Event{}, err
 	}
 	return e, nil
@@ -129,7 +127,7 @@ func Raw(eventType string, body []byte) (Event, error) {
 // Check returns a *CallError for the first field of an event that is not within its limits: the
 // Type, the ID, Source, User, Name and Key, and the Body, which is one JSON object of up to MaxBody
 // bytes in the form of all bodies: a fixed point of ECMAScript's JSON.stringify(JSON.parse(body)).
-// What an Encoder or Delete has made needs no check, and gets none.
+// It returns nil at once for what an Encoder or Delete has made.
 func (e *Event) Check() error {
 	if e.made {
 		return nil

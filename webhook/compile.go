@@ -15,10 +15,10 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// makeTarget checks d against the limits of c and makes a target of it. The argument was is the
-// earlier target of the same destination, or nil. If it trusts the same authorities, the new target
-// uses its connections.
-func makeTarget(d *Destination, c *Config, was *target) (*target, check.Faults) {
+// makeTarget checks d against the limits of c and makes a target of it. The target that the
+// destination had before is earlier, or nil. If it trusts the same authorities, the new target uses
+// its connections.
+func makeTarget(d *Destination, c *Config, earlier *target) (*target, check.Faults) {
 	var wrong check.Faults
 	n := len(d.Endpoints)
 	_, known := schedules[d.Schedule]
@@ -35,8 +35,8 @@ func makeTarget(d *Destination, c *Config, was *target) (*target, check.Faults) 
 	if d.TLS != nil {
 		d.TLS.check(&wrong)
 		t.tls = d.TLS.config(c.TLSClientConfig)
-		if was != nil && was.tls != nil && was.tls.RootCAs.Equal(t.tls.RootCAs) {
-			t.tls.RootCAs = was.tls.RootCAs // package wire compares the pointers
+		if earlier != nil && earlier.tls != nil && earlier.tls.RootCAs.Equal(t.tls.RootCAs) {
+			t.tls.RootCAs = earlier.tls.RootCAs // package wire compares the pointers
 		}
 	}
 	t.limits.Interval, t.limits.Burst = checkRate(d.MaxRate, d.MaxBurst, &wrong)
@@ -122,7 +122,7 @@ func queryValues(query string) (values []string) {
 }
 
 // compile is makeTarget with the faults as an error.
-func compile(d *Destination, c *Config, was *target) (*target, error) {
-	t, wrong := makeTarget(d, c, was)
+func compile(d *Destination, c *Config, earlier *target) (*target, error) {
+	t, wrong := makeTarget(d, c, earlier)
 	return t, configError(wrong)
 }

@@ -33,8 +33,9 @@ type pauses struct {
 	readings atomic.Uint64 // counts the calls of learn
 
 	mu sync.Mutex // guards the fields below
-	// known is the version of the documents up to which the scheduler knows the pauses, 0 for none.
-	// outdated is when the first of them is to be removed, zero for none.
+	// read says that the scheduler knows the pauses, up to the version known of the documents. outdated
+	// is when the first of them is to be removed, zero for none.
+	read     bool
 	known    uint64
 	outdated time.Time
 }
@@ -109,7 +110,7 @@ func (ps *pauses) learn(ctx context.Context) error {
 	ps.settler.returnAll(ps.schedule.SetPaused(paused, reading))
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.known, ps.outdated = max(ps.known, upTo), outdated
+	ps.read, ps.known, ps.outdated = true, max(ps.known, upTo), outdated
 	return nil
 }
 
@@ -118,7 +119,7 @@ func (ps *pauses) learn(ctx context.Context) error {
 func (ps *pauses) changed(ctx context.Context) (upTo uint64, changed bool, err error) {
 	ps.mu.Lock()
 	upTo = ps.known
-	changed = upTo == 0 || !ps.outdated.IsZero() && ps.config.now().After(ps.outdated)
+	changed = !ps.read || !ps.outdated.IsZero() && ps.config.now().After(ps.outdated)
 	ps.mu.Unlock()
 	for !changed {
 		var some []store.DocumentChange

@@ -97,8 +97,9 @@ type result struct {
 	longest time.Duration     // the longest real time between two turns
 }
 
-// preemption is how long a goroutine runs before Go lets others run, in real time.
-const preemption = 10 * time.Millisecond
+// preemption is a real time after which Go may have let others run: a goroutine that runs for 10 ms,
+// or waits in a system call for longer than some 20 us, as the client's spool does on a busy machine.
+const preemption = time.Millisecond
 
 // preempted reports whether Go may have preempted a goroutine, which changes the order of others.
 func (r *result) preempted() bool { return r.longest >= preemption }

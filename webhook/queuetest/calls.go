@@ -78,7 +78,7 @@ var callCases = []testCase{
 		k.close(k.s)
 		allFail(k.ctx, store.ErrClosed)
 	}},
-	{"Concurrently", "All methods may be called concurrently. Set stores a setting if the store has it with the version s.Version.", func(k *kit) {
+	{"Concurrently", "All methods may be called concurrently. SetDocument stores a document if the store has it with the version d.Version.", func(k *kit) {
 		together(k, func() {}, k.s)
 		k.compare()
 	}},
@@ -118,7 +118,7 @@ var durableCases = []testCase{
 
 // together calls the function meanwhile while eight goroutines use the stores. Each delivery is put
 // by four of them. They fetch deliveries, retry each once, and then settle it as done. They also
-// append to a setting. At the end together checks that each delivery was stored once, and that no
+// append to a document. At the end together checks that each delivery was stored once, and that no
 // delivery was handed out while it was claimed.
 func together(k *kit, meanwhile func(), stores ...store.Store) {
 	const total = 300
