@@ -31,6 +31,12 @@ const (
 // A Destination is a customer's set of endpoints. A delivery is done when one of them takes it.
 type Destination struct {
 	ID string // 1 to 255 bytes, stored with the deliveries
+	// Tenant owns the destination, and is stored with the deliveries: up to 255 bytes. Send finds a
+	// destination by it. Empty means that the destination is the program's own.
+	Tenant string
+	// Trusted says that the operator wrote the URLs. Then the guard allows IP addresses in them, and
+	// "localhost". Never set it for URLs that customers wrote. New sets it for Config.Destinations.
+	Trusted bool
 	// Endpoints lists 1 to MaxEndpoints endpoints, each with a URL of its own. The first attempt of a
 	// delivery goes to all at once.
 	Endpoints []Endpoint

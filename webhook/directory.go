@@ -114,3 +114,36 @@ type lookupError struct{ err error }
 func (e *lookupError) Error() string { return "webhook: look-up failed: " + e.err.Error() }
 
 func (e *lookupError) Unwrap() error { return e.err }
+
+// A Directory finds destinations: of a table of the program, or of package tenants. The Forwarder
+// keeps its answers for a while; see Config.Directory. The methods are called concurrently, and must
+// end with their context. A panic is an error. Nobody may change what an answer refers to.
+//
+// ErrUnknownDestination, which may be wrapped, says that there is no such destination, and
+// ErrTakesNothing that it is gone for good. With any other error, deliveries wait and the Forwarder
+// asks again.
+type Directory interface {
+	// Destination returns the destination with this id. No two tenants may have the same id.
+	Destination(ctx context.Context, id string) (Destination, error)
+	// Destinations returns all destinations of a tenant, also disabled ones; none, and no error, if the
+	// tenant has none or is not known. It may leave Destination.Tenant empty.
+	Destinations(ctx context.Context, tenant string) ([]Destination, error)
+}
+
+// A TxDirectory can answer through a transaction of the caller of SendTx or ForwardTx, who then
+// needs no second connection.
+type TxDirectory interface {
+	Directory
+	// WithTx returns a Directory that asks through tx, which is of a type that the Store takes.
+	WithTx(tx any) Directory
+}
+
+// A LiveDirectory reports its changes, so that the Forwarder may use answers for longer.
+type LiveDirectory interface {
+	Directory
+	// Follow calls changed for each change, on any node, within two seconds, until ctx is done. First,
+	// and whenever it may have missed changes, it calls changed with two empty strings: then the
+	// Forwarder forgets all answers. An empty tenant stands for any tenant. Run calls Follow, and calls
+	// it again after an error. changed may be called concurrently, and does not block.
+	Follow(ctx context.Context, changed func(tenant, destination string)) error
+}
