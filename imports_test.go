@@ -50,6 +50,12 @@ var walls = []struct {
 		why:  "receivers check signatures in programs that want nothing else of this module",
 	},
 	{
+		name: "inbox",
+		of:   []string{module + "/signature/inbox"},
+		may:  []string{module + "/signature", module + "/check"},
+		why:  "receivers bring the driver of their database, and want nothing else of this module",
+	},
+	{
 		name: "integrations",
 		of:   []string{module + "/integrations"},
 		why:  "a package of a few lines must not add dependencies to a program",

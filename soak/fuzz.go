@@ -8,6 +8,7 @@ var fuzzes = []soak{
 	{name: "fuzz-analyticstest", dir: "analyticstest", fuzz: "FuzzServeHTTP", what: "any body posted to the collector for tests"},
 	{name: "fuzz-spool-open", dir: "internal/spool", fuzz: "FuzzOpen", what: "any bytes as a file of the spool"},
 	{name: "fuzz-spool-damage", dir: "internal/spool", fuzz: "FuzzDamage", what: "a file of the spool with damage"},
+	{name: "fuzz-events", dir: "signature", fuzz: "FuzzEvents", what: "any body as a batch of events"},
 	{name: "fuzz-json-append", dir: "internal/esjson", fuzz: "FuzzAppend", what: "the encoder on JSON texts"},
 	{name: "fuzz-json-value", dir: "internal/esjson", fuzz: "FuzzValue", what: "the encoder on Go values"},
 	{name: "fuzz-time-append", dir: "internal/isotime", fuzz: "FuzzAppend", what: "times as they are written"},
