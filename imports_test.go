@@ -113,6 +113,18 @@ var walls = []struct {
 		why:  "a program chooses the roster for its audiences, and a program without audiences links none of this",
 	},
 	{
+		name: "tenants",
+		of:   []string{module + "/tenants"},
+		may:  forwarder,
+		why:  "a program whose tenants are in its own tables links none of this, and one that uses it chooses the store",
+	},
+	{
+		name: "tests for tenants",
+		of:   []string{module + "/tenants/tenantstest"},
+		may:  slices.Concat(forwarder, []string{module + "/tenants", "github.com/google/go-cmp/..."}),
+		why:  "a store of another project is tested with them",
+	},
+	{
 		name: "tests for stores and rosters",
 		of:   []string{module + "/webhook/queuetest", module + "/audience/rostertest"},
 		may:  slices.Concat(forwarder, []string{module + "/audience", "github.com/google/go-cmp/..."}),

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/internal/dial"
+	"github.com/hookferry/analytics/internal/weburl"
 )
 
 // An AddressError says that the address guard refused to connect to an address.
@@ -56,6 +58,27 @@ func (g *guard) allowed(host string, ips []netip.Addr) ([]netip.Addr, error) {
 
 func contains(ps []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// CheckAddresses returns a *ConfigError for each URL that the guard refuses for sure: its host is an
+// IP address, or "localhost", that is neither public nor in allow. What other names resolve to is only
+// known when the forwarder connects. The caller has checked the URLs by Validate.
+func (d *Destination) CheckAddresses(allow []netip.Prefix) error {
+	var wrong check.Faults
+	for i, e := range d.Endpoints {
+		u, err := weburl.Parse(e.URL)
+		if err != nil {
+			continue
+		}
+		host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+		if host == "localhost" || strings.HasSuffix(host, ".localhost") { // RFC 6761, section 6.3
+			host = "127.0.0.1"
+		}
+		ip, err := netip.ParseAddr(host)
+		ip = ip.Unmap().WithZone("")
+		wrong.Refuse(err == nil && !IsPublic(ip) && !contains(allow, ip), fmt.Sprintf("Endpoints[%d].URL", i), "has the host %s, which is not a public address", ip)
+	}
+	return configError(wrong)
 }
 
 // globalUnicast is the part of the IPv6 address space for global unicast (IANA, Internet Protocol

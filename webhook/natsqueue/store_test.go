@@ -12,6 +12,7 @@ import (
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/audience/rostertest"
 	"github.com/hookferry/analytics/internal/soakenv"
+	"github.com/hookferry/analytics/tenants/tenantstest"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
 	"github.com/hookferry/analytics/webhook/store"
@@ -84,4 +85,12 @@ func TestRoster(t *testing.T) {
 			io.Closer
 		}{NewRoster(s), s}
 	}, rostertest.Traits{Durable: true, Bubble: true, Share: true})
+}
+
+func TestTenants(t *testing.T) {
+	server := serve(t)
+	a, b := server.open(t, Config{Partitions: 4}), server.open(t, Config{Partitions: 4})
+	defer a.Close()
+	defer b.Close()
+	tenantstest.Run(t, a, b)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/step"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -180,4 +182,69 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 	settleAll(t, b, store.Done, fetchUntil(t, b, 10, "crm"))
 	wantCounts("the last delivery", 30, 0)
 	wantWaiting(t, a, 0)
+}
+
+// A directory answers through a transaction, which sees what it has written itself. It uses no other
+// connection: that of the other directory does not see it.
+func TestDocumentsOfATransaction(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer s.Close()
+	db, err := sql.Open("pgx", address(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	ctx := t.Context()
+	directory, err := tenants.New(s, tenants.Config{})
+	if err == nil {
+		_, err = directory.CreateTenant(ctx, tenants.Tenant{ID: "acme"}, "")
+	}
+	var made tenants.Destination
+	if err == nil {
+		made, _, err = directory.Create(ctx, tenants.Destination{Tenant: "acme", Endpoints: []webhook.Endpoint{{URL: "https://acme.example/"}}}, "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rename = `UPDATE S.document SET name = name || ('copy ' || $1)::bytea WHERE folder = 'tenant/acme'`
+	for name, begin := range map[string]func() (tx any, exec, rollback func() error){
+		"pgx": func() (any, func() error, func() error) {
+			tx, err := s.db.pool.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exec := func() error { _, err := tx.Exec(ctx, s.db.in(rename), "pgx"); return err }
+			return tx, exec, func() error { return tx.Rollback(ctx) }
+		},
+		"database/sql": func() (any, func() error, func() error) {
+			tx, err := db.Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			exec := func() error { _, err := tx.Exec(s.db.in(rename), "sql"); return err }
+			return tx, exec, tx.Rollback
+		},
+	} {
+		tx, exec, rollback := begin()
+		if err := exec(); err != nil {
+			t.Fatal(err)
+		}
+		in := directory.WithTx(tx)
+		all, err := in.Destinations(ctx, "acme")
+		if err != nil || len(all) != 1 || !strings.HasPrefix(all[0].ID, made.ID+"copy") {
+			t.Fatalf("%s: Destinations in the transaction = %v, %v, want the renamed one", name, all, err)
+		}
+		if got, err := in.Destination(ctx, all[0].ID); err != nil || got.ID != all[0].ID {
+			t.Errorf("%s: Destination in the transaction = %v, %v", name, got, err)
+		}
+		if got, err := directory.Destination(ctx, made.ID); err != nil || got.ID != made.ID {
+			t.Errorf("%s: Destination outside of the transaction = %v, %v", name, got, err)
+		}
+		if err := rollback(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := directory.WithTx("no transaction").Destinations(ctx, "acme"); err == nil {
+		t.Error("Destinations in a transaction of type string: no error")
+	}
 }

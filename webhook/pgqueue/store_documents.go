@@ -2,6 +2,7 @@ package pgqueue
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"iter"
 
@@ -18,20 +19,83 @@ func scanDocument(r pgx.CollectableRow) (d store.Document, err error) {
 	return d, err
 }
 
+const (
+	documentSQL  = `SELECT ` + documentColumns + ` FROM S.document WHERE folder = $1 AND name = $2 AND value IS NOT NULL`
+	documentsSQL = `SELECT ` + documentColumns + ` FROM S.document WHERE folder = $1 AND name > $2 AND value IS NOT NULL ORDER BY name LIMIT $3`
+)
+
 // Document implements store.DocumentStore.
 func (s *Store) Document(ctx context.Context, folder, name string) (store.Document, error) {
-	found, err := listed(ctx, s.db, "reading a document", scanDocument,
-		`SELECT `+documentColumns+` FROM S.document WHERE folder = $1 AND name = $2 AND value IS NOT NULL`, []byte(folder), []byte(name))
-	if err != nil || len(found) == 0 {
-		return store.Document{Folder: folder, Name: name}, err
+	found, err := listed(ctx, s.db, "reading a document", scanDocument, documentSQL, []byte(folder), []byte(name))
+	return only(found, folder, name), err
+}
+
+// only returns the document that was found, or one that says that there is none.
+func only(found []store.Document, folder, name string) store.Document {
+	if len(found) == 0 {
+		return store.Document{Folder: folder, Name: name}
 	}
-	return found[0], nil
+	return found[0]
 }
 
 // Documents implements store.DocumentStore.
 func (s *Store) Documents(ctx context.Context, folder, after string) iter.Seq2[store.Document, error] {
-	return paged(ctx, s.db, "reading documents", after, func(d store.Document) string { return d.Name }, scanDocument,
-		`SELECT `+documentColumns+` FROM S.document WHERE folder = $1 AND name > $2 AND value IS NOT NULL ORDER BY name LIMIT $3`, []byte(folder))
+	return paged(ctx, s.db, "reading documents", after, func(d store.Document) string { return d.Name }, scanDocument, documentsSQL, []byte(folder))
+}
+
+// DocumentsTx implements store.TxDocuments. The transaction is of one of the types that PutTx takes.
+func (s *Store) DocumentsTx(tx any) store.DocumentReader { return txDocuments{s.db, tx} }
+
+// txDocuments reads documents in a transaction of the caller, whose settings it leaves alone.
+type txDocuments struct {
+	db *database
+	tx any
+}
+
+func (r txDocuments) query(ctx context.Context, sqlText string, args ...any) (all []store.Document, err error) {
+	err = r.db.enter(ctx, "reading documents in a transaction", func() error {
+		switch tx := r.tx.(type) {
+		case pgx.Tx:
+			rows, err := tx.Query(ctx, r.db.in(sqlText), args...)
+			if err == nil {
+				all, err = pgx.CollectRows(rows, scanDocument)
+			}
+			return err
+		case *sql.Tx:
+			rows, err := tx.QueryContext(ctx, r.db.in(sqlText), args...)
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var d store.Document
+				if err := rows.Scan(&d.Folder, &d.Name, &d.Value, &d.Version); err != nil {
+					return err
+				}
+				all = append(all, d)
+			}
+			return rows.Err()
+		}
+		return fmt.Errorf("a transaction is a pgx.Tx or a *sql.Tx, not a %T", r.tx)
+	})
+	return all, err
+}
+
+// Document implements store.DocumentReader.
+func (r txDocuments) Document(ctx context.Context, folder, name string) (store.Document, error) {
+	found, err := r.query(ctx, documentSQL, []byte(folder), []byte(name))
+	return only(found, folder, name), err
+}
+
+// Documents implements store.DocumentReader.
+func (r txDocuments) Documents(ctx context.Context, folder, after string) iter.Seq2[store.Document, error] {
+	return store.Pages(after, func(after string) (all []store.Document, next string, err error) {
+		all, err = r.query(ctx, documentsSQL, []byte(folder), []byte(after), page)
+		if len(all) == page {
+			next = all[page-1].Name
+		}
+		return all, next, err
+	})
 }
 
 // SetDocument implements store.DocumentStore. Only one transaction at a time changes documents, for the

@@ -23,6 +23,7 @@ import (
 	"github.com/hookferry/analytics/internal/pgtest"
 	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/tenants/tenantstest"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
 	"github.com/hookferry/analytics/webhook/store"
@@ -152,4 +153,12 @@ func TestRoster(t *testing.T) {
 			io.Closer
 		}{NewRoster(s), s}
 	}, rostertest.Traits{Durable: true, Share: true})
+}
+
+func TestTenants(t *testing.T) {
+	schema := schemaOf(t.TempDir())
+	a, b := openWith(t, Config{Schema: schema}), openWith(t, Config{Schema: schema})
+	defer a.Close()
+	defer b.Close()
+	tenantstest.Run(t, a, b)
 }

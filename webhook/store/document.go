@@ -21,12 +21,7 @@ var (
 // tenants. A document is in a folder, and has a name there. What one call costs does not depend on
 // how many documents other folders have.
 type DocumentStore interface {
-	// Document returns a document. If the store does not have it, its Version is zero and its Value
-	// is nil.
-	Document(ctx context.Context, folder, name string) (Document, error)
-	// Documents yields the documents of a folder whose names are greater than after, in the order of
-	// the bytes of their names. The caller must not change their Values.
-	Documents(ctx context.Context, folder, after string) iter.Seq2[Document, error]
+	DocumentReader
 	// SetDocument stores a document if the store has it with the version d.Version. Zero stands for a
 	// document that the store does not have. If the store has another version, SetDocument returns
 	// ErrConflict. A nil Value removes the document. The new version, which it returns, is greater
@@ -39,6 +34,24 @@ type DocumentStore interface {
 	// version, the error is ErrTooOld: then the caller reads what it needs anew. With Latest as since
 	// there are no changes, and upTo is the version of the latest change.
 	Changes(ctx context.Context, since uint64) (changed []DocumentChange, upTo uint64, err error)
+}
+
+// DocumentReader is the part of a DocumentStore that reads documents.
+type DocumentReader interface {
+	// Document returns a document. If the store does not have it, its Version is zero and its Value
+	// is nil.
+	Document(ctx context.Context, folder, name string) (Document, error)
+	// Documents yields the documents of a folder whose names are greater than after, in the order of
+	// the bytes of their names. The caller must not change their Values.
+	Documents(ctx context.Context, folder, after string) iter.Seq2[Document, error]
+}
+
+// A TxDocuments is a DocumentStore, such as pgqueue, that can read documents in a transaction of the
+// caller.
+type TxDocuments interface {
+	// DocumentsTx returns a reader that uses the connection of tx, for one call at a time. Each store
+	// says which types tx may have; the calls of others fail.
+	DocumentsTx(tx any) DocumentReader
 }
 
 // Latest stands for the version of the latest change of any document; see DocumentStore.Changes.

@@ -1,0 +1,281 @@
+package tenants
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/check"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+// A Destination is a tenant's place for events. Its fields up to Disabled mean what those of
+// webhook.Destination do, and have the same limits. It never has a secret; see Create and Rotate.
+type Destination struct {
+	// ID is the tenant's id, a slash, and a text that Create makes. Destinations sort by it, and so by
+	// the time of their creation.
+	ID        string             `json:"id,omitempty"`
+	Tenant    string             `json:"tenant,omitempty"`
+	Name      string             `json:"name,omitempty"` // for people, up to 255 bytes
+	Endpoints []webhook.Endpoint `json:"endpoints"`
+	Filter    webhook.Filter     `json:"filter,omitzero"`
+
+	Timeout       time.Duration    `json:"timeout,omitempty"` // in JSON, nanoseconds
+	Window        time.Duration    `json:"window,omitempty"`
+	Schedule      webhook.Schedule `json:"schedule,omitempty"`
+	MaxConcurrent int              `json:"maxConcurrent,omitempty"`
+	MaxRate       float64          `json:"maxRate,omitempty"`
+	MaxBurst      int              `json:"maxBurst,omitempty"`
+	Disabled      bool             `json:"disabled,omitempty"`
+
+	Version uint64   `json:"version,omitempty"` // grows with each change
+	Changes []Change `json:"changes,omitempty"` // the latest ten, the newest first
+}
+
+// A record is the document of a destination.
+type record struct {
+	Destination Destination `json:"destination"`
+	Secrets     []secret    `json:"secrets"` // the newest first
+}
+
+// A secret is one of a destination. It is stored in plain text, because signing needs it.
+type secret struct {
+	Key   string    `json:"key"`
+	Until time.Time `json:"until,omitzero"` // when it is removed; zero for the newest one
+}
+
+// DefaultOverlap is how long an old secret usually stays beside the new one; see Rotate.
+const DefaultOverlap = 24 * time.Hour
+
+// Create stores a destination of the tenant in.Tenant, which must exist, with a new id and a new
+// secret. The secret is returned only here. What the caller may show to the customer is
+// secret.Reveal().
+//
+// The error joins a *webhook.ConfigError for each fault, such as a URL with an address that is not
+// public. Others are ErrUnknown for the tenant and ErrTooMany.
+func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ Destination, secret signature.Secret, err error) {
+	if err := d.taken(ctx, in.Tenant); err != nil {
+		return Destination{}, "", err
+	}
+	if err := d.room(ctx, in.Tenant, 1); err != nil {
+		return Destination{}, "", err
+	}
+	in.ID, in.Version, in.Changes = newID(in.Tenant), 0, nil
+	r := record{Destination: in}
+	secret = r.rotate(0)
+	out, err := d.save(ctx, r, by, "created")
+	if err != nil {
+		return Destination{}, "", err
+	}
+	// Only now it is sure that no concurrent call has deleted the tenant, or has taken the last place.
+	if err = d.taken(ctx, in.Tenant); err == nil {
+		err = d.room(ctx, in.Tenant, 0)
+	}
+	if err != nil {
+		_, undone := d.set(ctx, folderOf(in.Tenant), nameOf(out.ID), out.Version, nil)
+		return Destination{}, "", errors.Join(err, undone)
+	}
+	return out, secret, nil
+}
+
+// Get returns a destination, or ErrUnknown.
+func (d *Directory) Get(ctx context.Context, id string) (Destination, error) {
+	r, err := d.record(ctx, id)
+	return r.Destination, err
+}
+
+// List yields the destinations of a tenant whose ids are greater than after, in the order of their
+// ids; none if it does not know the tenant.
+func (d *Directory) List(ctx context.Context, tenant, after string) iter.Seq2[Destination, error] {
+	return func(yield func(Destination, error) bool) {
+		if tenantProblem(tenant) != "" {
+			return
+		}
+		for held, err := range d.reader.Documents(ctx, folderOf(tenant), nameOf(after)) {
+			if r, err := readRecord(tenant, held, err); !yield(r.Destination, err) {
+				return
+			}
+		}
+	}
+}
+
+// Update replaces the settings of the destination in.ID if it has the version in.Version. The secrets
+// stay.
+func (d *Directory) Update(ctx context.Context, in Destination, by string) (Destination, error) {
+	r, err := d.record(ctx, in.ID)
+	if err != nil {
+		return Destination{}, err
+	}
+	if r.Destination.Version != in.Version {
+		return Destination{}, ErrConflict
+	}
+	in.Tenant, in.Changes = r.Destination.Tenant, r.Destination.Changes
+	what := difference(r.Destination, in)
+	if what == "" {
+		return in, nil
+	}
+	r.Destination = in
+	return d.save(ctx, r, by, what)
+}
+
+// Rotate gives a destination a new secret, which is returned only here. The old ones sign beside it
+// for the time overlap, usually DefaultOverlap, and are then removed. With zero they are removed at
+// once. At most webhook.MaxStandardSecrets stay.
+func (d *Directory) Rotate(ctx context.Context, id string, overlap time.Duration, by string) (Destination, signature.Secret, error) {
+	r, err := d.record(ctx, id)
+	if err != nil {
+		return Destination{}, "", err
+	}
+	secret := r.rotate(overlap)
+	if len(r.valid()) > 1 {
+		if _, err = d.set(ctx, expiryFolder, expiryName(r.Secrets[1].Until, id), 0, struct{}{}); err != nil && !errors.Is(err, ErrConflict) {
+			return Destination{}, "", err
+		}
+	}
+	out, err := d.save(ctx, r, by, "rotated the secret")
+	if err != nil {
+		return Destination{}, "", err
+	}
+	return out, secret, nil
+}
+
+// Delete deletes a destination if it has the version; zero stands for any. What waits for it then
+// becomes a dead letter.
+func (d *Directory) Delete(ctx context.Context, id string, version uint64, by string) error {
+	r, err := d.record(ctx, id)
+	if err != nil {
+		return err
+	}
+	if version != 0 && version != r.Destination.Version {
+		return ErrConflict
+	}
+	if _, err = d.set(ctx, folderOf(r.Destination.Tenant), nameOf(id), r.Destination.Version, nil); err == nil {
+		d.config.Logger.Info("tenants: a destination was deleted", "destination", id, "by", by)
+	}
+	return err
+}
+
+// record reads the document of a destination.
+func (d *Directory) record(ctx context.Context, id string) (record, error) {
+	tenant, name, ours := splitID(id)
+	if !ours {
+		return record{}, ErrUnknown
+	}
+	held, err := d.reader.Document(ctx, folderOf(tenant), name)
+	return readRecord(tenant, held, err)
+}
+
+// readRecord decodes the document of a tenant's destination. The argument err is that of reading it.
+func readRecord(tenant string, held store.Document, err error) (r record, _ error) {
+	err = get(held, err, &r)
+	r.Destination.ID, r.Destination.Tenant, r.Destination.Version = tenant+"/"+held.Name, tenant, held.Version
+	return r, err
+}
+
+// save checks and stores a destination, without secrets whose time is over.
+func (d *Directory) save(ctx context.Context, r record, by, what string) (Destination, error) {
+	r.Secrets = r.valid()
+	var wrong check.Faults
+	checkText(&wrong, "Name", r.Destination.Name)
+	checkText(&wrong, "by", by)
+	made := r.destination(&Tenant{})
+	err := errors.Join(refused(wrong), made.Validate(), made.CheckAddresses(d.config.AllowAddresses))
+	if err != nil {
+		return Destination{}, err
+	}
+	out := r.Destination
+	out.Changes = note(out.Changes, by, what)
+	r.Destination = out
+	r.Destination.ID, r.Destination.Tenant, r.Destination.Version = "", "", 0 // the document has them
+	out.Version, err = d.set(ctx, folderOf(out.Tenant), nameOf(out.ID), out.Version, r)
+	return out, err
+}
+
+// room returns ErrTooMany if a tenant cannot have so many more destinations.
+func (d *Directory) room(ctx context.Context, tenant string, more int) error {
+	for held, err := range d.store.Documents(ctx, folderOf(tenant), "") {
+		if err != nil {
+			return err
+		}
+		if more++; d.config.MaxDestinations != webhook.Unlimited && more > d.config.MaxDestinations {
+			return fmt.Errorf("%w: %d are allowed (%s)", ErrTooMany, d.config.MaxDestinations, held.Folder)
+		}
+	}
+	return nil
+}
+
+// destination returns what the forwarder needs.
+func (r *record) destination(t *Tenant) webhook.Destination {
+	d := &r.Destination
+	made := webhook.Destination{
+		ID: d.ID, Tenant: d.Tenant, Endpoints: d.Endpoints, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule,
+		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Disabled: d.Disabled || t.Disabled,
+	}
+	for _, s := range r.valid() {
+		made.StandardSecrets = append(made.StandardSecrets, signature.Secret(s.Key))
+	}
+	return made
+}
+
+// rotate puts a new secret in front of the others, which end after the time overlap.
+func (r *record) rotate(overlap time.Duration) signature.Secret {
+	made, until := signature.NewStandardSecret(), time.Now().Add(overlap).UTC().Truncate(time.Microsecond)
+	for i := range r.Secrets {
+		if s := &r.Secrets[i]; s.Until.IsZero() || until.Before(s.Until) {
+			s.Until = until
+		}
+	}
+	r.Secrets = slices.Insert(r.Secrets, 0, secret{Key: made.Reveal()})
+	r.Secrets = r.Secrets[:min(len(r.Secrets), webhook.MaxStandardSecrets)]
+	return made
+}
+
+// valid returns the secrets whose time is not over.
+func (r *record) valid() []secret {
+	now := time.Now()
+	return slices.DeleteFunc(slices.Clone(r.Secrets), func(s secret) bool { return !s.Until.IsZero() && !now.Before(s.Until) })
+}
+
+// newID makes the id of a destination, which begins with the time, so that ids sort by it until 2059.
+func newID(tenant string) string {
+	return tenant + "/" + strconv.FormatInt(time.Now().UnixMilli(), 36) + strings.ToLower(rand.Text()[:16])
+}
+
+// splitID returns the tenant in the id of a destination, and the name of its document. ours reports
+// whether Create may have made the id.
+func splitID(id string) (tenant, name string, ours bool) {
+	tenant, name, ours = strings.Cut(id, "/")
+	return tenant, name, ours && tenantProblem(tenant) == "" && name != "" && len(id) <= 255
+}
+
+func folderOf(tenant string) string { return tenantFolder + "/" + tenant }
+
+// nameOf returns the name of a destination's document, "" if id has none.
+func nameOf(id string) string {
+	_, name, _ := strings.Cut(id, "/")
+	return name
+}
+
+// difference says which fields of two structs of the same type differ, "" if none do.
+func difference[T any](a, b T) string {
+	var names []string
+	was, is := reflect.ValueOf(a), reflect.ValueOf(b)
+	for i := range was.NumField() {
+		if !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			names = append(names, was.Type().Field(i).Name)
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	return "changed " + strings.Join(names, ", ")
+}

@@ -1,0 +1,205 @@
+package tenants_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hookferry/analytics/tenants"
+	"github.com/hookferry/analytics/tenants/tenantstest"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTenantsInMemory(t *testing.T) {
+	s, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tenantstest.Run(t, s, s)
+}
+
+func TestTenantsInFolder(t *testing.T) {
+	s, err := filequeue.Open(t.TempDir(), filequeue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tenantstest.Run(t, s, s)
+}
+
+// rig is a directory in memory with a tenant acme.
+func rig(t *testing.T, c tenants.Config) (*tenants.Directory, *memqueue.Store) {
+	t.Helper()
+	s, err := memqueue.Open(memqueue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := tenants.New(s, c)
+	if err == nil {
+		_, err = d.CreateTenant(t.Context(), tenants.Tenant{ID: "acme"}, "ann")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return d, s
+}
+
+func at(urls ...string) (d tenants.Destination) {
+	d.Tenant = "acme"
+	for _, u := range urls {
+		d.Endpoints = append(d.Endpoints, webhook.Endpoint{URL: u})
+	}
+	return d
+}
+
+func TestCreateRefusesWhatTheForwarderWould(t *testing.T) {
+	d, _ := rig(t, tenants.Config{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
+	for _, tt := range []struct {
+		name   string
+		given  tenants.Destination
+		fields []string
+	}{
+		{"allowed and public", at("http://10.1.2.3/", "https://acme.example/", "https://9.9.9.9/", "https://[2620:fe::fe]/"), nil},
+		{"metadata of the cloud", at("https://acme.example/", "http://169.254.169.254/"), []string{"Endpoints[1].URL"}},
+		{"private", at("http://10.2.0.1/", "http://[::ffff:192.168.0.1]/", "http://[fe80::1%25eth0]/"), []string{"Endpoints[0].URL", "Endpoints[1].URL", "Endpoints[2].URL"}},
+		{"localhost", at("http://LOCALHOST:1/", "http://a.localhost./"), []string{"Endpoints[0].URL", "Endpoints[1].URL"}},
+		{"no URL", at(), []string{"Endpoints"}},
+		{"much", tenants.Destination{Tenant: "acme", Name: strings.Repeat("x", 256), Timeout: time.Hour, MaxRate: -1}, []string{"Name", "Endpoints", "Timeout", "MaxRate"}},
+	} {
+		_, secret, err := d.Create(t.Context(), tt.given, "ann")
+		var fields []string
+		for _, err := range faults(err) {
+			fields = append(fields, err.Field)
+		}
+		if !reflect.DeepEqual(fields, tt.fields) || (err == nil) != (secret != "") {
+			t.Errorf("%s: Create() = %v, want faults of %v", tt.name, err, tt.fields)
+		}
+	}
+	for _, id := range []string{"", "a/b", "a b", "ä", strings.Repeat("x", 129)} {
+		if _, err := d.CreateTenant(t.Context(), tenants.Tenant{ID: id}, ""); len(faults(err)) != 1 {
+			t.Errorf("CreateTenant(%q) = %v, want a ConfigError", id, err)
+		}
+		if _, err := d.Tenant(t.Context(), id); !errors.Is(err, tenants.ErrUnknown) {
+			t.Errorf("Tenant(%q) = %v, want ErrUnknown", id, err)
+		}
+	}
+	for id, want := range map[string]error{"other": webhook.ErrUnknownDestination, "a b/1": webhook.ErrUnknownDestination, "/": webhook.ErrUnknownDestination, "acme/1": webhook.ErrTakesNothing} {
+		if _, err := d.Destination(t.Context(), id); !errors.Is(err, want) {
+			t.Errorf("Destination(%q): %v, want %v", id, err, want)
+		}
+	}
+}
+
+// faults returns the ConfigErrors that err joins.
+func faults(err error) (all []*webhook.ConfigError) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			all = append(all, faults(err)...)
+		}
+	} else if fault, ok := errors.AsType[*webhook.ConfigError](err); ok {
+		all = append(all, fault)
+	}
+	return all
+}
+
+// An old secret stops to sign, and leaves the store, when its time is over; also those of two
+// rotations, and while nobody calls. A node that follows hears of it within two seconds.
+func TestOldSecretsAreRemovedByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, s := rig(t, tenants.Config{})
+		made, first, err := d.Create(t.Context(), at("https://acme.example/"), "ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var heard []string
+		ctx, cancel := context.WithCancel(t.Context())
+		go d.Follow(ctx, func(tenant, destination string) { heard = append(heard, destination) }) // ends with ctx
+		defer synctest.Wait()
+		defer cancel()
+		time.Sleep(time.Hour)
+		_, second, err := d.Rotate(t.Context(), made.ID, tenants.DefaultOverlap, "ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if _, _, err = d.Rotate(t.Context(), made.ID, tenants.DefaultOverlap, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		stored := func() string {
+			folder, name, _ := strings.Cut(made.ID, "/")
+			held, err := s.Document(t.Context(), "tenant/"+folder, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(held.Value)
+		}
+		for _, step := range []struct {
+			after time.Duration
+			want  [2]bool // the first two secrets
+		}{{23*time.Hour - 1, [2]bool{true, true}}, {2 * time.Second, [2]bool{false, true}}, {time.Hour - 3*time.Second, [2]bool{false, true}}, {3 * time.Second, [2]bool{}}} {
+			heard = nil
+			time.Sleep(step.after)
+			synctest.Wait()
+			text := stored()
+			if got := [2]bool{strings.Contains(text, first.Reveal()), strings.Contains(text, second.Reveal())}; got != step.want {
+				t.Fatalf("after %v, the store has the first two secrets: %v, want %v", step.after, got, step.want)
+			}
+			if step.after < time.Minute && len(heard) != 1 {
+				t.Errorf("after %v, Follow has reported %q, want the destination", step.after, heard)
+			}
+		}
+		for held, err := range s.Documents(t.Context(), "tenant-expiry", "") {
+			t.Errorf("document %q, %v is left", held.Name, err)
+		}
+	})
+}
+
+// Nothing that is made to be shown has a secret.
+func TestDestinationsHideSecrets(t *testing.T) {
+	d, _ := rig(t, tenants.Config{})
+	made, secret, err := d.Create(t.Context(), at("https://acme.example/"), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Get(t.Context(), made.ID)
+	w, werr := d.Destination(t.Context(), made.ID)
+	if text := fmt.Sprintf("%#v %#v %+v %v %v", made, got, w, err, werr); strings.Contains(text, secret.Reveal()) {
+		t.Errorf("%s has the secret", text)
+	}
+}
+
+// failing is a store that is not there.
+type failing struct{ store.DocumentStore }
+
+func (failing) Changes(context.Context, uint64) ([]store.DocumentChange, uint64, error) {
+	return nil, 0, os.ErrDeadlineExceeded
+}
+
+func TestFollowReturnsTheErrorOfTheStore(t *testing.T) {
+	d, err := tenants.New(failing{}, tenants.Config{})
+	if err == nil {
+		err = d.Follow(t.Context(), func(_, _ string) { t.Error("Follow has reported a change") })
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Follow: %v, want the error of the store", err)
+	}
+	if _, err := tenants.New(nil, tenants.Config{MaxDestinations: -2}); err == nil || !strings.Contains(err.Error(), "MaxDestinations") {
+		t.Errorf("New = %v, want the faults of both", err)
+	}
+}
