@@ -56,6 +56,12 @@ var walls = []struct {
 		why:  "receivers bring the driver of their database, and want nothing else of this module",
 	},
 	{
+		name: "tests for receivers",
+		of:   []string{module + "/signature/receivertest"},
+		may:  []string{module + "/signature"},
+		why:  "it tests receivers of any sender",
+	},
+	{
 		name: "integrations",
 		of:   []string{module + "/integrations"},
 		why:  "a package of a few lines must not add dependencies to a program",

@@ -61,8 +61,8 @@ type Config struct {
 	// after a schema and a full stop if there is one. Empty means DefaultTable.
 	Table string
 	// Secrets, Scheme, Tolerance and MaxBody are those of [signature.Handler]. XSignature signs no
-	// id, so there the id of an event that comes alone is a digest of its body. A body has the time
-	// and the id of its message, and all attempts of a delivery have the same body.
+	// webhook-id, so there the id of an event is a digest of its body. A body has the time and the id
+	// of its message, and all attempts of a delivery have the same body.
 	Secrets   []signature.Secret
 	Scheme    signature.Scheme
 	Tolerance time.Duration
@@ -163,13 +163,15 @@ func (b *Inbox[Tx]) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.verify
 func (b *Inbox[Tx]) receive(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body) // the Handler has read it already
 	id := r.Header.Get(signature.StandardID)
-	if b.config.Scheme == signature.XSignature {
-		id = fmt.Sprintf("sha256-%x", sha256.Sum256(body))
-	}
 	events, err := signature.Events(id, body)
 	if err != nil {
 		http.Error(w, "the body is an array, but not a batch of events", http.StatusBadRequest)
 		return
+	}
+	if b.config.Scheme == signature.XSignature {
+		for i, e := range events {
+			events[i].ID = fmt.Sprintf("sha256-%x", sha256.Sum256(e.Body))
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), b.config.Timeout)
 	defer cancel()
