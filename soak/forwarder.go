@@ -6,6 +6,10 @@ var forwarder = []soak{
 		what: "the whole service in virtual time, with crashes and faults of every kind: every message is accounted for",
 	},
 	{
+		name: "inbox-simulation", dir: "internal/simulation", test: "TestInboxAppliesOnce",
+		what: "a forwarder and two receivers on one database in virtual time, which crash at any step: each event is applied once",
+	},
+	{
 		name: "planted", dir: "internal/simulation", test: "TestPlantedFaultsAreFound",
 		what: "faults planted into the file store: the simulation finds each",
 	},

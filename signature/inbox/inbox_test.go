@@ -86,8 +86,8 @@ func TestInbox(t *testing.T) {
 			return nil
 		}
 	}
-	fault := func(operation string, after bool, times int) func(string, bool) error {
-		return func(name string, late bool) error {
+	fault := func(operation string, after bool, times int) func(string, string, bool) error {
+		return func(name, _ string, late bool) error {
 			if name != operation || late != after || times == 0 {
 				return nil
 			}
@@ -102,7 +102,7 @@ func TestInbox(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		fail     func(signature.Event) error
-		fault    func(string, bool) error
+		fault    func(string, string, bool) error
 		requests []request
 		e, f     int
 	}{
@@ -293,7 +293,7 @@ func TestInboxRemovesOldIDs(t *testing.T) {
 		if most > 1300 {
 			t.Errorf("%d ids were kept, want about those of %v: 1000", most, inbox.DefaultKeep)
 		}
-		r.client.Fault = func(operation string, _ bool) error {
+		r.client.Fault = func(operation, _ string, _ bool) error {
 			if operation == "delete" {
 				return errBroken
 			}

@@ -47,9 +47,9 @@ func (db *DB) Rows() map[string]int64 {
 type Client struct {
 	db *DB
 	// Fault is called without a lock before and after each operation: "begin", "insert", "apply",
-	// "delete" and "commit". The operation fails with its error, although it was done if after is
-	// true. Nil means no faults.
-	Fault func(operation string, after bool) error
+	// "delete" and "commit". The id is the latest one that the transaction has asked for. The
+	// operation fails with its error, although it was done if after is true. Nil means no faults.
+	Fault func(operation, id string, after bool) error
 
 	open   map[*Tx]bool // guarded by db.mu, as killed
 	killed bool
@@ -71,6 +71,7 @@ func (c *Client) Kill() {
 // A Tx is a transaction. Nobody else sees its rows before the commit.
 type Tx struct {
 	client  *Client
+	latest  string // the id of the latest insert
 	ids     map[string]int64
 	applied []string
 	deleted []string
@@ -83,7 +84,7 @@ func (c *Client) do(tx *Tx, name string, operation func() error) error {
 		if c.Fault == nil {
 			return nil
 		}
-		return c.Fault(name, after)
+		return c.Fault(name, tx.latest, after)
 	}
 	if err := fault(false); err != nil {
 		return err
@@ -128,6 +129,7 @@ func (c *Client) Exec(ctx context.Context, tx *Tx, statement string, args ...any
 		return int64(len(tx.deleted)), err
 	}
 	id, at := args[0].(string), args[1].(int64)
+	tx.latest = id
 	for {
 		var holder *Tx
 		err := c.do(tx, "insert", func() error {
