@@ -203,3 +203,15 @@ func TestFollowReturnsTheErrorOfTheStore(t *testing.T) {
 		t.Errorf("New = %v, want the faults of both", err)
 	}
 }
+
+// TENANTS=100000 go test -run '^$' -bench Tenants -benchtime 1x ./tenants
+func BenchmarkTenantsInFolder(b *testing.B) {
+	dir := b.TempDir()
+	tenantstest.Bench(b, false, func() tenantstest.Store {
+		s, err := filequeue.Open(dir, filequeue.Config{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	})
+}

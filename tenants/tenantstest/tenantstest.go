@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -293,4 +296,125 @@ func deletion(k *kit) {
 	k.want("Create for a tenant that is being deleted", err, tenants.ErrUnknown)
 	k.fine(k.b.DeleteTenant(k.ctx, "acme", ""))
 	equal(k, "List of a deleted tenant", all(k, k.a.List(k.ctx, "acme", "")), nil)
+}
+
+// A Store is a DocumentStore that can be closed.
+type Store interface {
+	store.DocumentStore
+	Close() error
+}
+
+// Bench reports what tenants with three destinations each cost a node: the heap, the time to open, the
+// time until it sees a change of another node, and what it spends while nothing changes. open opens
+// the store of a node; the benchmark closes one before it opens the next, unless shared says that
+// several nodes may have it open. The environment variable TENANTS has the number of tenants, 100 by
+// default.
+func Bench(b *testing.B, shared bool, open func() Store) {
+	count := 100
+	if n, err := strconv.Atoi(os.Getenv("TENANTS")); err == nil {
+		count = n
+	}
+	for b.Loop() {
+		bench(b, count, shared, open)
+	}
+}
+
+func bench(b *testing.B, count int, shared bool, open func() Store) {
+	fine := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	before := heap()
+	s := open()
+	d, err := tenants.New(s, tenants.Config{})
+	fine(err)
+	began := time.Now()
+	var callers sync.WaitGroup
+	for c := range 4 {
+		callers.Go(func() {
+			for i := c; i < count; i += 4 {
+				t := fmt.Sprintf("tenant-%06d", i)
+				_, err := d.CreateTenant(b.Context(), tenants.Tenant{ID: t}, "ann")
+				for range 3 {
+					if err == nil {
+						_, _, err = d.Create(b.Context(), settings(t), "ann")
+					}
+				}
+				if err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	b.ReportMetric(time.Since(began).Seconds()/float64(3*count)*1e6, "us/destination")
+	writer := s
+	if !shared {
+		fine(s.Close())
+	}
+	began = time.Now()
+	s = open()
+	b.ReportMetric(float64(time.Since(began).Microseconds())/1e3, "open-ms")
+	if !shared {
+		writer = s
+	}
+	d, err = tenants.New(s, tenants.Config{})
+	fine(err)
+	began = time.Now()
+	for i := range 1000 {
+		if all, err := d.Destinations(b.Context(), fmt.Sprintf("tenant-%06d", i*7919%count)); err != nil || len(all) != 3 {
+			b.Fatalf("%d destinations, %v, want 3", len(all), err)
+		}
+	}
+	b.ReportMetric(time.Since(began).Seconds()*1e3, "us/tenant")
+	b.ReportMetric(seen(b, writer, d, count), "seen-s")
+	b.ReportMetric((heap()-before)/1e6, "heap-MB")
+	_, upTo, err := s.Changes(b.Context(), store.Latest)
+	fine(err)
+	began = time.Now()
+	for range 60 {
+		_, upTo, err = s.Changes(b.Context(), upTo)
+		fine(err)
+	}
+	b.ReportMetric(time.Since(began).Seconds()*1e3, "idle-ms/min")
+	fine(s.Close())
+	if shared {
+		fine(writer.Close())
+	}
+}
+
+// seen returns how long a change takes from one node to another, in seconds.
+func seen(b *testing.B, from Store, by *tenants.Directory, count int) float64 {
+	ctx, cancel := context.WithCancel(b.Context())
+	heard := make(chan string, 100)
+	var following sync.WaitGroup
+	following.Go(func() { by.Follow(ctx, func(tenant, _ string) { heard <- tenant }) })
+	defer following.Wait()
+	defer cancel()
+	<-heard // that it begins
+	d, err := tenants.New(from, tenants.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	id := fmt.Sprintf("tenant-%06d", count/2)
+	t, err := d.Tenant(ctx, id)
+	if err == nil {
+		t.Name = "changed"
+		_, err = d.UpdateTenant(ctx, t, "ann")
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	for <-heard != id {
+	}
+	return time.Since(began).Seconds()
+}
+
+func heap() float64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
 }

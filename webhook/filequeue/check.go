@@ -86,6 +86,7 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 		closeFiles(ld.store)
 		return nil, err
 	}
+	ld.documents = ld.store.index.countDocuments(func(err error) { ld.report("%v; the documents there are missing", err) })
 	ld.progress(of - read) // what could not be opened
 	return ld, nil
 }

@@ -75,6 +75,9 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	if l.s, err = filequeue.Open(to, filequeue.Config{Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
+	if len(r.Missing) == 0 && r.InDoubt == "" {
+		l.checkDocuments()
+	}
 	got := l.states()
 	different := 0
 	for id, was := range want {

@@ -3,8 +3,6 @@ package filequeue_test
 import (
 	"bytes"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -64,42 +62,6 @@ func TestOpenWithoutSegmentThatNeverHadCommit(t *testing.T) {
 		defer r.s.Close()
 		r.wantWaiting(2)
 	})
-}
-
-// An earlier version has marked the end of the log in a segment that never had a commit, and that was
-// removed. Check finds nothing missing, Rescue copies all deliveries, and Open works.
-func TestMarkOfRemovedSegment(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "store")
-	s, err := filequeue.OpenUnsynced(dir, filequeue.Config{Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	put := store.Put{Delivery: store.Delivery{Destination: "a", ID: "1", Due: s.Now()}}
-	if err := s.Put(t.Context(), []store.Put{put}, make([]store.Result, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	const mark = "hookferry store 5\nsegment-0000000099-0123456789abcdef.log 0 a619f835\n"
-	if err := os.WriteFile(filepath.Join(dir, "MANIFEST"), []byte(mark), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r, err := filequeue.Check(t.Context(), dir, nil)
-	if err != nil || r.Waiting != 1 {
-		t.Errorf("Check = %+v, %v; want 1 waiting", r, err)
-	}
-	to := filepath.Join(t.TempDir(), "rescued")
-	if r, err := filequeue.Rescue(t.Context(), dir, to, nil); err != nil || r.Waiting != 1 || len(r.Missing) > 0 {
-		t.Errorf("Rescue = %+v, %v; want 1 waiting, nothing missing", r, err)
-	}
-	for _, dir := range []string{dir, to} {
-		s, err := filequeue.OpenUnsynced(dir, filequeue.Config{Logger: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Close()
-	}
 }
 
 // A bit flips in the latest segment, perhaps in the record which says that an older segment is not

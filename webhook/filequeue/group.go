@@ -114,44 +114,11 @@ func (g *group) store(ts []transition, maxBytes int64) error {
 		switch {
 		case bytes > maxBytes:
 			return store.ErrTooLarge
-		case g.index.segs.live()+g.bytes > maxBytes:
+		case g.index.segs.live()+g.index.documents.tableBytes()+g.bytes > maxBytes:
 			return store.ErrQueueFull
 		}
 	}
 	return nil
-}
-
-// set changes a document, or removes it if d.Value is nil. It returns the new version. It must be the
-// only op of its group, because it does not see the changes of other ops in the same group.
-func (g *group) set(d store.Document) (uint64, error) {
-	x := g.index
-	old, had := x.papers[paperOf(&d)]
-	if had && old.seq != d.Version || !had && d.Version != 0 {
-		return 0, store.ErrConflict
-	}
-	var refs []ref
-	if had {
-		refs = []ref{{old.seq, old.put.seg}}
-		g.then(func() { x.count(old, -1) })
-	}
-	gone := listing(kindGone, refs)
-	if had || d.Value == nil {
-		g.add(&gone)
-	}
-	if d.Value == nil {
-		d.Version = gone.seq
-		g.then(func() {
-			delete(x.papers, paperOf(&d))
-			x.documents.Set(d, time.Now())
-		})
-		return d.Version, nil
-	}
-	d.Version = 0
-	r := documentRecord(&d)
-	g.add(&r)
-	d.Version = r.seq
-	g.then(func() { x.keep(&r, d) })
-	return d.Version, nil
 }
 
 // remember adds records of kindKeys to the group.

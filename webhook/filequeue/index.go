@@ -13,20 +13,21 @@ import (
 // An index is the part of a store that is in memory. The caller of a method holds mu, unless the
 // method's comment says otherwise.
 type index struct {
-	mu        sync.Mutex
-	segs      segments
-	lanes     map[string]*lane
-	news      map[string]struct{} // the destinations that the next Heads(false) yields
-	changed   store.Signal        // has a value if there are news
-	claims    map[uint64]*claim   // by id
-	lastClaim uint64              // the latest id; ids are not used again, and 0 is none
-	dead      queue
-	history   queue
-	seen      *store.Window
-	documents store.DocumentMap
-	papers    map[string]*entry // of the records of the documents, by paperOf
-	losses    int               // lost deliveries, since the folder was created
-	tidy      store.Signal      // the janitor may have work
+	mu            sync.Mutex
+	segs          segments
+	lanes         map[string]*lane
+	news          map[string]struct{} // the destinations that the next Heads(false) yields
+	changed       store.Signal        // has a value if there are news
+	claims        map[uint64]*claim   // by id
+	lastClaim     uint64              // the latest id; ids are not used again, and 0 is none
+	dead          queue
+	history       queue
+	seen          *store.Window
+	documents     documents
+	number        uint32       // of the latest table
+	memtableBytes int64        // a memtable of this size or more is flushed
+	losses        int          // lost deliveries, since the folder was created
+	tidy          store.Signal // the janitor may have work
 
 	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
 	moved   []transition    // that remove watched deliveries from the queues that they entered since
@@ -223,9 +224,9 @@ func (x *index) moves(g *segment) (moves []move) {
 	}
 	x.mu.Lock()
 	needed := g.live > 0
-	for d := range x.documents.All() {
-		if p := paperOf(&d); x.papers[p].put.seg == g.id.number {
-			moves = append(moves, move{entry: *x.papers[p], from: queueID{kindDocument, p}, copy: documentRecord(&d)})
+	for _, r := range x.documents.memtable {
+		if r.entry.put.seg == g.id.number {
+			moves = append(moves, move{entry: r.entry, from: queueID{kindDocument, r.path}, copy: documentRecord(&r.row)})
 		}
 	}
 	for _, c := range x.claims {
@@ -245,7 +246,9 @@ func (x *index) locate(m *move, claimed map[uint64]*claim) (e *entry) {
 	if c := claimed[m.entry.seq]; c != nil {
 		e = &c.entry
 	} else if m.from.kind == kindDocument {
-		e = x.papers[m.from.destination]
+		if i, found := x.documents.find(m.from.destination); found {
+			e = &x.documents.memtable[i].entry
+		}
 	} else {
 		e = x.queue(m.from).at(m.entry.rank())
 	}
@@ -306,14 +309,3 @@ func (x *index) waitingAfter(destination string, from rank) (all []entry) {
 	slices.SortFunc(all, func(a, b entry) int { return a.rank().compare(b.rank()) })
 	return all[:min(len(all), page)]
 }
-
-// keep adds a document with its record to the index.
-func (x *index) keep(r *record, d store.Document) {
-	e := entryOf(r)
-	x.papers[paperOf(&d)] = &e
-	x.documents.Set(d, time.Now())
-	x.count(&e, 1)
-}
-
-// paperOf returns the folder and the name of a document as one string, which no other document has.
-func paperOf(d *store.Document) string { return string(rune(len(d.Folder))) + d.Folder + d.Name }

@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A janitor works in the background. It writes hints, removes segments without needed records,
+// A janitor works in the background. It writes hints, flushes the memtable, removes segments without needed records,
 // merges segments with few needed records, and expires the history.
 type janitor struct {
 	store  *Store
@@ -21,10 +21,13 @@ type janitor struct {
 	// busy has a value while the janitor, an Erase or a Revive works. Only the goroutine that has put the
 	// value there removes segments, or moves records between segments.
 	busy chan struct{}
-	// leftovers are the files of segments that the store no longer needs. The janitor removes them
+	// leftovers are the files of segments and tables that the store no longer needs. The janitor removes them
 	// before it retires another segment. That segment may have the only record which says that a
 	// leftover, or a delivery in it, is gone.
 	leftovers []string
+	// doubtful are the tables of commits that have failed: after a crash, Open may find the record that
+	// lists one of them. Once a later record is durable, they are leftovers.
+	doubtful []string
 }
 
 // again is how long the janitor waits after an error.
@@ -112,6 +115,7 @@ func (j *janitor) tidy() (next time.Time, err error) {
 			err = cmp.Or(j.leave(g, j.writeHint(g)), err) // an error stops only this step
 		}
 	}
+	err = cmp.Or(j.flushFull(), err)
 	next, herr := j.expire()
 	err = cmp.Or(herr, err)
 	if err := j.removeLeftovers(); err != nil {
@@ -127,6 +131,17 @@ func (j *janitor) tidy() (next time.Time, err error) {
 		}
 	}
 	return next, err
+}
+
+// flushFull flushes the memtable if it is full.
+func (j *janitor) flushFull() error {
+	j.store.index.mu.Lock()
+	full := j.store.index.documents.bytes >= j.store.index.memtableBytes
+	j.store.index.mu.Unlock()
+	if !full {
+		return nil
+	}
+	return j.flush()
 }
 
 // leave makes the janitor leave a segment alone for a while, if err is errBusy or errUnread. It

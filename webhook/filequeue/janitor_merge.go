@@ -9,7 +9,7 @@ import (
 // A move copies an entry, of a delivery or of a document, to the active segment.
 type move struct {
 	entry entry
-	from  queueID // or the queue to which the delivery may return, if it is claimed; of a document, its paperOf
+	from  queueID // or the queue to which the delivery may return, if it is claimed; of a document, its path
 	copy  record  // without a payload if there is nothing to copy; of a document, moves makes it
 }
 

@@ -30,11 +30,16 @@ type ledger struct {
 	s        *filequeue.Store
 	may      map[string]map[string]bool // the states that each delivery may have, by id(d)
 	together [][]string                 // for each Put that failed its deliveries: all were stored, or none
-	document map[string]bool            // the values that the document may have
-	version  uint64
-	held     []store.Delivery // claimed deliveries
-	ids      int              // how many ids were used
-	body     int              // the largest length of a body
+	papers   map[string]paper           // by name
+	held     []store.Delivery           // claimed deliveries
+	ids      int                        // how many ids were used
+	body     int                        // the largest length of a body
+}
+
+// A paper is what a document may be: its values, "" if it is removed, and its version.
+type paper struct {
+	may     map[string]bool
+	version uint64
 }
 
 // The states of a delivery are these two, and the results of state and stateDead.
@@ -52,7 +57,7 @@ func stateDead(d *store.Ended) string {
 }
 
 func newLedger(t *testing.T, rnd *rand.Rand) *ledger {
-	return &ledger{T: t, rnd: rnd, may: make(map[string]map[string]bool), document: map[string]bool{"": true}, body: 3000}
+	return &ledger{T: t, rnd: rnd, may: make(map[string]map[string]bool), papers: make(map[string]paper), body: 3000}
 }
 
 func (l *ledger) open(d disk.Disk, c filequeue.Config) error {
@@ -104,17 +109,34 @@ func (l *ledger) step() {
 	case n == 17:
 		l.reviveOrDiscard()
 	case n == 18:
-		value := fmt.Sprint("value ", l.rnd.IntN(1000))
-		v, err := l.s.SetDocument(ctx, store.Document{Folder: "pause", Name: "a", Value: []byte(value), Version: l.version})
-		if err != nil {
-			l.document[value] = true
-		} else {
-			l.document, l.version = map[string]bool{value: true}, v
+		for range 1 + l.rnd.IntN(4) {
+			l.write(fmt.Sprint("document ", l.rnd.IntN(8)))
 		}
 	default:
 		time.Sleep(time.Duration(l.rnd.IntN(2000)) * time.Millisecond)
 	}
 	synctest.Wait() // for background work, so that each seed gives the same steps every time
+}
+
+// write changes or removes a document. Some values are so long that the memtable is soon full.
+func (l *ledger) write(name string) {
+	d := store.Document{Folder: "pause", Name: name, Version: l.papers[name].version}
+	if l.rnd.IntN(4) > 0 {
+		d.Value = bodyOf(fmt.Sprint("value ", l.rnd.IntN(1000)), 20+l.rnd.IntN(4)*l.rnd.IntN(400))
+	}
+	v, err := l.s.SetDocument(l.Context(), d)
+	p := l.papers[name]
+	switch {
+	case err != nil && p.may == nil:
+		p.may = map[string]bool{"": true, string(d.Value): true}
+	case err != nil:
+		p.may[string(d.Value)] = true
+	case d.Value == nil:
+		p = paper{map[string]bool{"": true}, 0}
+	default:
+		p = paper{map[string]bool{string(d.Value): true}, v}
+	}
+	l.papers[name] = p
 }
 
 func (l *ledger) put(n int) {
@@ -271,17 +293,7 @@ func (l *ledger) check() {
 		}
 	}
 	l.together = nil
-	value, version := "", uint64(0)
-	for e, err := range l.s.Documents(l.Context(), "pause", "") {
-		if err != nil {
-			l.Fatalf("Documents: %v", err)
-		}
-		value, version = string(e.Value), e.Version
-	}
-	if !l.document[value] {
-		l.Fatalf("the document is %q, want one of %v", value, l.document)
-	}
-	l.document, l.version = map[string]bool{value: true}, version
+	l.checkDocuments()
 	c, err := l.s.Count(l.Context())
 	waiting, dead := 0, 0
 	for _, may := range l.may {
@@ -297,6 +309,31 @@ func (l *ledger) check() {
 	}
 	if err != nil || c.Waiting != waiting || c.Dead != dead || l.s.Lost() != 0 {
 		l.Fatalf("Count = %+v, %v, and %d lost; want %d waiting, %d dead", c, err, l.s.Lost(), waiting, dead)
+	}
+}
+
+// checkDocuments compares the documents with the model, and notes which of the possible values they have.
+func (l *ledger) checkDocuments() {
+	found := make(map[string]paper)
+	for d, err := range l.s.Documents(l.Context(), "pause", "") {
+		if err != nil {
+			l.Fatalf("Documents: %v", err)
+		}
+		found[d.Name] = paper{map[string]bool{string(d.Value): true}, d.Version}
+	}
+	for name, p := range l.papers {
+		d, err := l.s.Document(l.Context(), "pause", name)
+		if err != nil || !p.may[string(d.Value)] {
+			l.Fatalf("document %q is %q, %v, want one of %v", name, d.Value, err, p.may)
+		}
+		if listed := found[name]; d.Version != listed.version || d.Value != nil && !listed.may[string(d.Value)] {
+			l.Fatalf("Documents has %v of %q, but Document has version %d: %q", listed, name, d.Version, d.Value)
+		}
+		l.papers[name] = paper{map[string]bool{string(d.Value): true}, d.Version}
+		delete(found, name)
+	}
+	if len(found) > 0 {
+		l.Fatalf("there are documents that nobody has stored: %v", found)
 	}
 }
 

@@ -34,15 +34,19 @@ type loader struct {
 	tail      scanned  // what was read from it
 	err       error    // the first missing segment
 	leftovers []string // files to be removed
+	tables    []ref    // of the latest record of kindTables
+	flushed   uint64   // in that record; 0 until it is found
+	untabled  bool     // a later record of kindTables may be unreadable
 	lost      []ref    // deliveries that cannot be read, and that no kindGone lists yet
 
 	// Check and Rescue set lenient. The loader then uses no hints, writes nothing, goes on when
 	// something is missing, and collects reports in the field missing instead of logging them.
-	lenient  bool
-	ctx      context.Context
-	missing  []string
-	doubt    string // about the end of the log, if a part of the last commit cannot be read
-	progress func(n int64)
+	lenient   bool
+	ctx       context.Context
+	missing   []string
+	documents int    // how many can be read
+	doubt     string // about the end of the log, if a part of the last commit cannot be read
+	progress  func(n int64)
 }
 
 // A timedKey is the dedup key of a put, with the time of the put in microseconds.
@@ -54,8 +58,7 @@ type timedKey struct {
 // newLoader returns the loader of an empty Store without goroutines.
 func newLoader(d disk.Disk, c Config, lock io.Closer) *loader {
 	x := &index{
-		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), papers: make(map[string]*entry),
-		news: make(map[string]struct{}), changed: store.NewSignal(), tidy: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
+		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}), changed: store.NewSignal(), tidy: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 	}
 	s := &Store{config: c, lock: lock, disk: d, index: x, reader: &reader{index: x, logger: c.Logger, told: make(map[uint64]bool)}}
 	s.upkeep = store.NewUpkeep("filequeue", c.Logger)
@@ -74,10 +77,10 @@ func (ld *loader) report(format string, args ...any) {
 	}
 }
 
-// lacks reports a segment that does not exist.
-func (ld *loader) lacks(segment string) {
-	ld.report("%s is missing with all deliveries in it", segment)
-	ld.err = cmp.Or(ld.err, fmt.Errorf("%w: %s is missing", ErrDamaged, segment))
+// lacks reports a file with deliveries, or documents, that does not exist.
+func (ld *loader) lacks(file, with string) {
+	ld.report("%s is missing with all %s in it", file, with)
+	ld.err = cmp.Or(ld.err, fmt.Errorf("%w: %s is missing", ErrDamaged, file))
 }
 
 // load reads the folder and builds the index. It writes nothing.
@@ -86,9 +89,14 @@ func (ld *loader) load() error {
 	if err != nil {
 		return fmt.Errorf("filequeue: %w", err)
 	}
-	found := make(map[uint32]bool) // the segments
+	found := make(map[uint32]bool)   // the segments
+	tables := make(map[uint32]int64) // the sizes of those that are found
 	var rs []record
 	for _, file := range slices.Backward(files) {
+		if number, ok := parseTable(file.Name); ok {
+			tables[number] = file.Size
+			ld.store.index.number = max(ld.store.index.number, number)
+		}
 		id, ok := parseName(file.Name)
 		if !ok {
 			continue
@@ -133,7 +141,7 @@ func (ld *loader) load() error {
 		if found[m.segment.number] {
 			what = "the content of " + what
 		}
-		ld.lacks(what)
+		ld.lacks(what, "deliveries")
 		ld.number = max(ld.number, m.segment.number)
 	}
 	for n, end := range ld.needed {
@@ -142,9 +150,10 @@ func (ld *loader) load() error {
 		case ld.unlisted:
 			ld.report("segment %d, of %d bytes, is missing; either it was not needed any more, or all deliveries in it are missing: the part of the log that says this cannot be read", n, end)
 		default:
-			ld.lacks(fmt.Sprintf("segment %d, of %d bytes,", n, end))
+			ld.lacks(fmt.Sprintf("segment %d, of %d bytes,", n, end), "deliveries")
 		}
 	}
+	ld.openTables(tables)
 	if ld.err != nil && !ld.lenient {
 		return ld.err
 	}
@@ -186,7 +195,7 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 	if c.incomplete {
 		switch _, sealed := g.hint(c.end, nil); { // a hint is all that is behind the records
 		case sealed && latest:
-			ld.lacks("the segment after " + g.id.name())
+			ld.lacks("the segment after "+g.id.name(), "deliveries")
 		case sealed:
 		case latest:
 			ld.doubt = fmt.Sprintf("a part of the last commit, at the end of %s, cannot be read; nothing is missing if the process or the machine stopped while it wrote that commit, as no call had reported it as stored; but if the disk has damaged it, deliveries are missing, or delivered ones may be delivered again", g.id.name())
@@ -198,7 +207,7 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 		}
 	}
 	for _, p := range c.gaps {
-		ld.unlisted = ld.unlisted || ld.needed == nil
+		ld.unlisted, ld.untabled = ld.unlisted || ld.needed == nil, ld.untabled || ld.flushed == 0
 		ld.report("%s: %d bytes at %d cannot be read; the deliveries or outcomes in them are missing, and delivered ones may be delivered again", g.id.name(), p.to-p.from, p.from)
 	}
 	return append(dst, c.records...), nil
@@ -209,6 +218,7 @@ func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
 	if r.damaged && !r.delivery() {
 		ld.unlisted = ld.unlisted || ld.needed == nil && r.kind == kindSegments
+		ld.untabled = ld.untabled || ld.flushed == 0 && r.kind == kindTables
 		ld.report("%s: a record at %d cannot be read; a document may be missing, or deliveries that were done may be delivered again", g.id.name(), r.pos.off)
 		return
 	}
@@ -237,8 +247,16 @@ func (ld *loader) apply(g *segment, r *record) {
 		}
 		g.keys += recordSize(int(r.length))
 	case kindDocument:
-		if d := r.document(); ld.meet(g, r) && ld.store.index.papers[paperOf(&d)] == nil { // no later version
-			ld.store.index.keep(r, d)
+		if ld.meet(g, r) && r.seq > ld.flushed {
+			d := r.row()
+			if _, later := ld.store.index.documents.find(d.path); !later {
+				ld.store.index.keep(r, d)
+			}
+		}
+	case kindTables:
+		if ld.flushed == 0 {
+			ld.tables, ld.flushed = r.refs(), uint64(r.due)
+			ld.store.index.documents.flushed = ld.flushed
 		}
 	default:
 		if r.whole() {
@@ -308,7 +326,7 @@ func (ld *loader) put(g *segment, r *record) {
 // finish sorts the queues, and fills the dedup window.
 func (ld *loader) finish() {
 	x := ld.store.index
-	x.documents.Forget(ld.seq)
+	x.documents.changes.Forget(ld.seq)
 	x.dead.sort()
 	x.history.sort()
 	for _, l := range x.lanes {
@@ -336,7 +354,8 @@ func (s seqSet) add(seq uint64) bool {
 
 // reportOn returns a Report about what is in an index.
 func (ld *loader) reportOn(x *index) Report {
-	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Documents: len(x.papers), Missing: ld.missing, InDoubt: ld.doubt}
+	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Documents: ld.documents, Missing: ld.missing, InDoubt: ld.doubt}
+	r.Bytes, r.Needed = x.documents.tableBytes(), x.documents.tableBytes()
 	for _, g := range x.segs {
 		r.Bytes, r.Needed = r.Bytes+g.end, r.Needed+g.needed()
 	}
@@ -348,13 +367,11 @@ func (ld *loader) copyTo(s *Store) error {
 	err := s.writer.do(ld.ctx, func(g *group) error {
 		g.seq = max(g.seq, ld.seq+1)
 		g.gone(nil, ld.store.index.losses+len(ld.lost))
-		for d := range ld.store.index.documents.All() {
-			r := documentRecord(&d)
-			g.add(&r)
-			g.then(func() { g.index.keep(&r, d) })
-		}
 		return nil
 	}, alone, true)
+	if err == nil {
+		err = ld.copyDocuments(s)
+	}
 	for some := range slices.Chunk(ld.keys, maxKeys) {
 		var b []byte
 		for _, k := range some {
@@ -382,4 +399,19 @@ func (ld *loader) copyTo(s *Store) error {
 		}
 		return s.writer.do(ld.ctx, func(g *group) error { g.transit(ts); return nil }, alone, true)
 	})
+}
+
+// copyDocuments copies the documents that can be read to a table of a new store.
+func (ld *loader) copyDocuments(s *Store) error {
+	ds := &ld.store.index.documents
+	m, unpin := ds.merger("", len(ds.tables), func(error) {}) // reportOn has reported the error
+	defer unpin()
+	if ld.documents == 0 {
+		return nil
+	}
+	if err := s.janitor.hold(ld.ctx); err != nil {
+		return err
+	}
+	defer s.janitor.resume()
+	return s.janitor.install(0, ld.seq, m, true)
 }

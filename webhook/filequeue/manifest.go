@@ -15,18 +15,16 @@ import (
 )
 
 // The file MANIFEST has three pages. The first one names the format of the folder. The other two have
-// a mark each; see manifest.set. Each page has one line, with spaces behind the text. Format 5 had at
-// most one mark, right behind the first line, and no mark before the first Close.
+// a mark each; see manifest.set. Each page has one line, with spaces behind the text.
 const (
 	manifestMagic = "hookferry store "
-	manifestStart = manifestMagic + "6"
-	manifestOld   = manifestMagic + "5"
+	manifestStart = manifestMagic + "7"
 	manifestPage  = 4096
 )
 
 // A mark says in which segment the log ends, and at which offset of it. So Open notices if the latest
 // segment is missing or too short. The log may have grown since. The zero mark stands for an empty
-// log. Open ignores a mark at the offset 0, which format 5 had: that segment may be removed.
+// log.
 type mark struct {
 	segment segmentID
 	end     int64
@@ -59,7 +57,6 @@ var errEmpty = fmt.Errorf("%w: it is empty", ErrDamaged)
 // A manifest is the file MANIFEST.
 type manifest struct {
 	mark    mark      // the latest one
-	old     bool      // the file has format 5
 	file    disk.File // nil until the method open
 	page    int64     // the page for the next mark: the one with the earlier mark
 	synced  segmentID // the segment of the latest mark that is sure to survive a loss of power
@@ -87,11 +84,12 @@ func readManifest(d disk.Disk) (*manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	start, rest, _ := strings.Cut(string(b), "\n")
-	m := &manifest{old: start == manifestOld, page: 1}
-	pages := []string{rest}
-	valid := m.old && rest == ""
-	if start = strings.TrimRight(start, " "); start == manifestStart && len(b) > manifestPage {
+	start, _, _ := strings.Cut(string(b), "\n")
+	start = strings.TrimRight(start, " ")
+	m := &manifest{page: 1}
+	var pages []string
+	valid := false
+	if start == manifestStart && len(b) > manifestPage {
 		pages = []string{string(b[manifestPage:min(2*manifestPage, len(b))]), string(b[min(2*manifestPage, len(b)):])}
 	}
 	for i, page := range pages {
@@ -101,9 +99,9 @@ func readManifest(d disk.Disk) (*manifest, error) {
 		}
 	}
 	switch {
-	case start != manifestStart && !m.old && strings.HasPrefix(start, manifestMagic):
+	case start != manifestStart && strings.HasPrefix(start, manifestMagic):
 		return nil, fmt.Errorf("%w: %q", ErrVersion, start)
-	case start != manifestStart && !m.old || !valid:
+	case !valid:
 		return nil, fmt.Errorf("%w: %s is not the manifest of a store", ErrDamaged, manifestName)
 	}
 	return m, nil
@@ -134,13 +132,8 @@ func writeManifest(d disk.Disk, m mark) error {
 	return nil
 }
 
-// open opens the file for set. It replaces a file of format 5.
+// open opens the file for set.
 func (m *manifest) open(d disk.Disk) (err error) {
-	if m.old {
-		if err = writeManifest(d, m.mark); err != nil {
-			return err
-		}
-	}
 	if m.file, err = d.Open(manifestName); err != nil {
 		return fmt.Errorf("filequeue: %w", err)
 	}

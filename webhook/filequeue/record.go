@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/fnv"
-	"slices"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -51,12 +50,12 @@ const (
 	kindDead
 	kindDelivered // the delivery is in the history
 	// kindGone lists records that are not needed any more: deliveries that were delivered,
-	// discarded, erased or lost, and old versions of documents. The tag has the sequence number and
+	// discarded, erased or lost. The tag has the sequence number and
 	// the segment of each, as uvarints. The size is the number of lost deliveries among them, which
 	// the store has dropped because they could not be read.
 	kindGone
-	// kindDocument has a document. The tag is its folder, its name and its value, due is the length of
-	// the folder, and the size is that of the folder and the name. The sequence number is the version.
+	// kindDocument has a change of a document. The tag is the path and the value; the size is that of
+	// the path. due is 1 if the document was removed. The sequence number is the version.
 	kindDocument
 	// kindKeys has the dedup keys of puts whose segment was removed. The tag consists of the keys.
 	// The header field due is the time of the latest of these puts.
@@ -68,6 +67,11 @@ const (
 	// number the next unused one. The store also writes a record of this kind before it removes a
 	// segment.
 	kindSegments
+	// kindTables lists the tables that the store needs, the newest first. The tag has two uvarints for
+	// each: the size of the file, and the number. due is the version up to which the tables have all
+	// changes of documents; later ones are in the log. Each segment whose store has tables has one
+	// behind its first record, and each change of the tables writes one.
+	kindTables
 	kindEnd // behind the last kind
 )
 
@@ -255,11 +259,14 @@ func (r *record) refs() (refs []ref) {
 	return refs
 }
 
-// documentRecord returns the record of a document. If its Version is zero, the record has no sequence
+// documentRecord returns the record of a row. If its version is zero, the record has no sequence
 // number yet.
-func documentRecord(d *store.Document) record {
-	r := tagged(kindDocument, slices.Concat([]byte(d.Folder), []byte(d.Name), d.Value))
-	r.seq, r.due, r.size = d.Version, int64(len(d.Folder)), uint32(len(d.Folder)+len(d.Name))
+func documentRecord(d *row) record {
+	r := tagged(kindDocument, append([]byte(d.path), d.value...))
+	r.seq, r.size = d.version, uint32(len(d.path))
+	if d.value == nil {
+		r.due = 1
+	}
 	return r
 }
 
@@ -270,11 +277,12 @@ func keysRecord(keys []byte, last int64) record {
 	return r
 }
 
-// document decodes a document. The result shares no memory with the record.
-func (r *record) document() store.Document {
+// row decodes a change of a document. The result shares no memory with the record.
+func (r *record) row() *row {
 	n := min(int(r.size), len(r.payload))
-	folder := min(max(int(r.due), 0), n)
-	return store.Document{
-		Folder: string(r.payload[:folder]), Name: string(r.payload[folder:n]), Value: append([]byte{}, r.payload[n:]...), Version: r.seq,
+	d := &row{path: string(r.payload[:n]), version: r.seq}
+	if r.due == 0 {
+		d.value = append([]byte{}, r.payload[n:]...)
 	}
+	return d
 }

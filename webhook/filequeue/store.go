@@ -13,7 +13,9 @@
 // and then removes the segment.
 //
 // The index in memory has 40 bytes for each waiting delivery and for each dead letter, and about 40
-// bytes for each remembered put (Config.DedupMax). Bodies are read from the disk, where the system
+// bytes for each remembered put (Config.DedupMax). Of documents it has the latest changes, up to 1 MB,
+// and a path for each 16 KB of the tables: files of documents that never change, and that the janitor
+// merges. Bodies are read from the disk, where the system
 // usually has them in its cache. For a fast start, each sealed segment but the latest ends with a
 // hint, which has all that the index needs from it. Open goes on with the latest segment.
 //
@@ -26,8 +28,8 @@
 //
 // To read the code, begin with record.go (the format), then writer.go and group.go (how records get
 // to the disk), index.go and loader.go (what is in memory, and how Open builds it), transition.go
-// (how a stored delivery changes), reader.go (how it is read), and janitor.go (how disk space is
-// freed).
+// (how a stored delivery changes), reader.go (how it is read), store_documents.go and table.go
+// (documents), and janitor.go (how disk space is freed).
 package filequeue
 
 import (
@@ -152,6 +154,9 @@ func (s *Store) Close() error {
 func closeFiles(s *Store) {
 	for _, g := range s.index.segs {
 		g.unpin()
+	}
+	for _, t := range s.index.documents.tables {
+		t.unpin()
 	}
 	if w := s.writer; w != nil {
 		w.manifest.close()

@@ -66,6 +66,7 @@ func newWriter(d disk.Disk, logger *slog.Logger, x *index, m *manifest) *writer 
 		w.segmentBytes = max(minSegment, min(maxSegment, total/segmentFraction))
 		w.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
 	}
+	x.memtableBytes = w.segmentBytes / 32
 	w.step = max(minSegment/4, w.segmentBytes/32) &^ 4095
 	return w
 }

@@ -119,8 +119,14 @@ func (w *writer) prepare(g *group) (b []byte, err error) {
 		w.index.mu.Lock()
 		list := w.index.segs.record(0)
 		list.seq, list.size, list.flags = w.seq, uint32(w.index.losses), flagBegin|flagEnd // so that Open knows the numbers
+		tables := tablesRecord(w.index.documents.tables, w.index.documents.flushed)
+		tables.flags = flagBegin | flagEnd
 		w.index.mu.Unlock()
-		rs = append([]*record{&list}, rs...)
+		first := []*record{&list}
+		if tables.due > 0 {
+			first = append(first, &tables)
+		}
+		rs = append(first, rs...)
 	}
 	b = encode(w.buf[:0], a, rs)
 	if w.buf = b; cap(b) > 4<<20 {

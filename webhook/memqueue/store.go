@@ -58,8 +58,9 @@ type Store struct {
 	seq       uint64           // the number of the latest delivery, claim, retry, dead letter or document
 	lanes     map[string]*lane // by destination; only those with deliveries
 	claims    map[uint64]*item
-	dead      map[string]*store.Ended // by key; a dead letter never changes
-	documents store.DocumentMap
+	dead      map[string]*store.Ended      // by key; a dead letter never changes
+	documents map[string][]*store.Document // of each folder, in the order of their names
+	changes   store.DocumentChanges
 }
 
 var _ store.Store = (*Store)(nil)
@@ -79,6 +80,7 @@ func Open(c Config) (*Store, error) {
 	return &Store{
 		maxBytes: c.MaxBytes, changed: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 		lanes: make(map[string]*lane), claims: make(map[uint64]*item), dead: make(map[string]*store.Ended),
+		documents: make(map[string][]*store.Document),
 	}, nil
 }
 

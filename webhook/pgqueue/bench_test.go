@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/hookferry/analytics/tenants/tenantstest"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -95,4 +96,10 @@ func BenchmarkPutTx(b *testing.B) {
 	b.ReportMetric(median(took[0]), "p50-ms-without")
 	b.ReportMetric(median(took[1]), "p50-ms-with")
 	b.ReportMetric(0, "ns/op")
+}
+
+// TENANTS=100000 go test -run '^$' -bench Tenants -benchtime 1x .
+func BenchmarkTenants(b *testing.B) {
+	dir := b.TempDir()
+	tenantstest.Bench(b, true, func() tenantstest.Store { return openDefault(b, dir) })
 }

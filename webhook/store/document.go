@@ -92,100 +92,57 @@ type DocumentChange struct {
 	Removed      bool
 }
 
-// A DocumentMap keeps documents in memory, for a store whose memory has room for all of them. It is
-// not safe for concurrent use.
-type DocumentMap struct {
-	folders map[string]map[string]Document
-	changes []change // the latest ones, in the order of their versions
+// DocumentChanges remembers which documents have changed lately, for a store that does not find that
+// out from its documents. It is not safe for concurrent use.
+type DocumentChanges struct {
+	changes  []change // the latest ones, in the order of their versions
+	versions map[path]uint64
 	// latest is the version of the latest change, forgotten that of the latest one that was removed
 	// from changes.
 	latest, forgotten uint64
 }
 
-// A change is a change that was made at a time. It is superseded if its document has another version.
+// A change is a change that was made at a time. It is superseded if versions has another one.
 type change struct {
 	DocumentChange
 	at time.Time
 }
 
+type path struct{ folder, name string }
+
 const (
-	maxChanges = 100_000 // that a DocumentMap remembers
-	changePage = 1000    // that Changes returns
+	maxChanges = 20_000 // that are remembered
+	changePage = 1000   // that Changes returns
 )
 
-// Get returns a document, with the Version zero if there is none.
-func (m *DocumentMap) Get(folder, name string) Document {
-	if d, ok := m.folders[folder][name]; ok {
-		return d
+// Add adds a change, whose Version is greater than that of all others.
+func (m *DocumentChanges) Add(c DocumentChange, now time.Time) {
+	if m.versions == nil {
+		m.versions = make(map[path]uint64)
 	}
-	return Document{Folder: folder, Name: name}
-}
-
-// List returns the documents of a folder whose names are greater than after, in the order of their
-// names.
-func (m *DocumentMap) List(folder, after string) (all []Document) {
-	for name, d := range m.folders[folder] {
-		if name > after {
-			all = append(all, d)
-		}
-	}
-	slices.SortFunc(all, func(a, b Document) int { return cmp.Compare(a.Name, b.Name) })
-	return all
-}
-
-// All yields all documents, in no order.
-func (m *DocumentMap) All() iter.Seq[Document] {
-	return func(yield func(Document) bool) {
-		for _, folder := range m.folders {
-			for _, d := range folder {
-				if !yield(d) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// Set changes a document to d, which has its new Version, or removes it if the Value is nil. The
-// map keeps d and its Value.
-func (m *DocumentMap) Set(d Document, now time.Time) {
-	folder := m.folders[d.Folder]
-	if d.Value == nil {
-		delete(folder, d.Name)
-		if len(folder) == 0 {
-			delete(m.folders, d.Folder)
-		}
-	} else {
-		if folder == nil {
-			folder = make(map[string]Document)
-			if m.folders == nil {
-				m.folders = make(map[string]map[string]Document)
-			}
-			m.folders[d.Folder] = folder
-		}
-		folder[d.Name] = d
-	}
-	m.latest = d.Version
-	m.changes = append(m.changes, change{DocumentChange{d.Folder, d.Name, d.Version, d.Value == nil}, now})
+	m.latest, m.versions[path{c.Folder, c.Name}] = c.Version, c.Version
+	m.changes = append(m.changes, change{c, now})
 	n := 0
 	for n < len(m.changes)-maxChanges || now.Sub(m.changes[n].at) > RememberRemoved {
-		m.forgotten = m.changes[n].Version
+		old := &m.changes[n]
+		if at := (path{old.Folder, old.Name}); m.versions[at] == old.Version {
+			delete(m.versions, at)
+		}
+		m.forgotten = old.Version
 		n++
 	}
+	clear(m.changes[:n])
 	m.changes = m.changes[n:]
 }
 
-// Latest returns the version of the latest change.
-func (m *DocumentMap) Latest() uint64 { return m.latest }
-
-// Forget forgets what has changed, up to a version. A store that has read its documents from
-// somewhere calls it with the version of the latest change.
-func (m *DocumentMap) Forget(version uint64) {
-	m.changes, m.latest, m.forgotten = nil, version, version
+// Forget forgets what has changed, up to a version. A store that was opened anew calls it with the
+// version of the latest change.
+func (m *DocumentChanges) Forget(version uint64) {
+	*m = DocumentChanges{latest: version, forgotten: version}
 }
 
-// Changes is DocumentStore.Changes.
-func (m *DocumentMap) Changes(since uint64) (changed []DocumentChange, upTo uint64, err error) {
+// Since is DocumentStore.Changes.
+func (m *DocumentChanges) Since(since uint64) (changed []DocumentChange, upTo uint64, err error) {
 	if since >= m.latest {
 		return nil, m.latest, nil
 	}
@@ -198,7 +155,7 @@ func (m *DocumentMap) Changes(since uint64) (changed []DocumentChange, upTo uint
 			return changed, upTo, nil
 		}
 		upTo = c.Version
-		if d, ok := m.folders[c.Folder][c.Name]; ok && d.Version == c.Version || !ok && c.Removed {
+		if m.versions[path{c.Folder, c.Name}] == c.Version {
 			changed = append(changed, c.DocumentChange)
 		}
 	}
