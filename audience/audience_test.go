@@ -217,8 +217,8 @@ func TestAudienceRefusesNamesAndConcurrentSyncs(t *testing.T) {
 func TestAudienceRefusesAZeroByte(t *testing.T) {
 	store := testkit.Must(memqueue.Open(memqueue.Config{}))
 	f, err := webhook.New(webhook.Config{
-		Store:  store,
-		Lookup: func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
+		Store:     store,
+		Directory: struct{ webhook.Directory }{}, // is not asked
 	})
 	if err != nil {
 		t.Fatal(err)

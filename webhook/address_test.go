@@ -30,7 +30,7 @@ func (s signal) Handle(context.Context, slog.Record) error {
 }
 
 // The operator writes the URLs in Destinations, so their addresses may be non-public. A customer
-// writes the URLs that Lookup returns, so theirs may not, unless TrustLookup or AllowAddresses
+// writes the URLs of a Directory, so theirs may not, unless the destination is Trusted or AllowAddresses
 // permits it.
 func TestNonPublicAddressIsRefusedUnlessTrustedOrAllowed(t *testing.T) {
 	for _, tt := range []struct {
@@ -55,13 +55,12 @@ func TestNonPublicAddressIsRefusedUnlessTrustedOrAllowed(t *testing.T) {
 		received := make(chan struct{}, 2)
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received <- struct{}{} }))
 		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://" + tt.host + ":" + port + "/"}}}
+		d := webhook.Destination{ID: "crm", Trusted: tt.trust, Endpoints: []webhook.Endpoint{{URL: "http://" + tt.host + ":" + port + "/"}}}
 		c := webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{})), Timeout: webhook.Never}
 		warned := make(signal, 1)
 		c.Logger = slog.New(warned)
 		if tt.lookup {
-			c.Lookup = func(context.Context, string) (*webhook.Destination, error) { return &d, nil }
-			c.TrustLookup = tt.trust
+			c.Directory = lookup(func(context.Context, string) (*webhook.Destination, error) { return &d, nil })
 		} else {
 			c.Destinations = []webhook.Destination{d}
 		}

@@ -229,12 +229,12 @@ func TestClockSetBackDelaysNoNewDelivery(t *testing.T) {
 				r.queue = &stepped{Store: r.queue, by: -time.Hour, at: set}
 				d := &crm(hook)[0]
 				d.MaxRate = tt.rate
-				r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+				r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) {
 					if tt.unknown && time.Now().Before(set) {
 						return nil, webhook.ErrUnknownDestination
 					}
 					return d, nil
-				}})
+				})})
 				for i := range 10 {
 					r.track(fmt.Sprint("m", i))
 				}

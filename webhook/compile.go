@@ -23,6 +23,7 @@ func makeTarget(d *Destination, c *Config, earlier *target) (*target, check.Faul
 	n := len(d.Endpoints)
 	_, known := schedules[d.Schedule]
 	wrong.Refuse(d.ID == "" || len(d.ID) > maxID, "ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
+	wrong.Refuse(len(d.Tenant) > maxID, "Tenant", "has %d bytes, the limit is %d", len(d.Tenant), maxID)
 	wrong.Refuse(n == 0 || n > MaxEndpoints, "Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
 	t := &target{source: d, timeout: d.Timeout, limits: schedule.Limits{Slots: d.MaxConcurrent, Window: d.Window}}
 	check.Range(&wrong, "Timeout", &t.timeout, 0, c.Timeout, c.Timeout)
@@ -31,7 +32,6 @@ func makeTarget(d *Destination, c *Config, earlier *target) (*target, check.Faul
 	wrong.Refuse(!known, "Schedule", `is not known; "eager", "patient" and "" (the default) are allowed`)
 	checkPatterns("Filter.Include", d.Filter.Include, &wrong)
 	checkPatterns("Filter.Exclude", d.Filter.Exclude, &wrong)
-	wrong.Refuse(c.Lookup != nil && !c.LookupFilters && d.filters(), "Filter", "or Transform is set, but Config.LookupFilters is not")
 	if d.TLS != nil {
 		d.TLS.check(&wrong)
 		t.tls = d.TLS.config(c.TLSClientConfig)

@@ -19,6 +19,9 @@ import (
 
 // The defaults of Config. Those of Timeout and Window are of the public webhook documentation.
 const (
+	DefaultAnswerAge        = 5 * time.Second
+	DefaultMaxAnswers       = 32 << 10
+	DefaultMaxAnswerBytes   = 32 << 20 // 32 MiB
 	DefaultTimeout          = 5 * time.Second
 	DefaultWindow           = 4 * time.Hour
 	DefaultServiceName      = "Hookferry"
@@ -42,35 +45,31 @@ type Config struct {
 	// The store calls Note for each heartbeat, so Note must not block. Nil means no text.
 	Note func() []byte
 
-	// Destinations lists the destinations, each with an id of its own. The address guard trusts their
-	// URLs: it allows any IP address in them, and "localhost". Other host names must resolve to
-	// addresses that are public or in AllowAddresses.
+	// Destinations lists the destinations, each with an id of its own. They are Trusted.
 	Destinations []Destination
-	// Lookup finds a destination by its id, in place of Destinations. The forwarder calls it before
-	// every attempt, concurrently, so a change takes effect at once. The same pointer for an unchanged
-	// destination keeps the calls cheap. Nobody may change a destination that Lookup has returned.
+	// Directory finds destinations, in place of Destinations. Forward and its variants ask it with
+	// their caller's context, and return its error. An unknown destination is no error: the event is
+	// stored. With ErrTakesNothing nothing is stored, and the events count as Filtered.
 	//
-	// Deliveries wait, as during a pause, while Lookup fails, returns ErrUnknownDestination, or
-	// returns a destination that is disabled or not valid. The forwarder looks again every 30 s; after
-	// a failure in 1 s, and then twice as long each time; or at once after Forwarder.Recheck. With
-	// ErrTakesNothing they do not wait: they are given up.
+	// Each attempt asks, too. Deliveries wait, as during a pause, while the Directory fails, says
+	// ErrUnknownDestination, or has a destination that is disabled or not valid. The forwarder asks
+	// again every 30 s; after a failure in 1 s, and then twice as long each time; or at once after
+	// Forwarder.Recheck. With ErrTakesNothing the deliveries are given up.
 	//
-	// A call may take Timeout, and must end with its context. A panic is a failure, but Lookup may not
-	// call runtime.Goexit. While a destination is not known yet, a call for it that takes over 0.1 s
-	// delays no other destination. At most MaxInFlight such calls go on; further ones are cut off, and
-	// count as failures.
-	//
-	// The guard allows IP addresses and "localhost" in these URLs only if AllowAddresses or
-	// TrustLookup does, because customers may have written them.
-	Lookup func(ctx context.Context, id string) (*Destination, error)
-	// TrustLookup makes the guard trust the URLs of Lookup like those of Destinations. Set it if the
-	// operator wrote them.
-	TrustLookup bool
-	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then Forward
-	// and its variants call Lookup, too, with their caller's context. If it fails, they store nothing
-	// and return its error. For an unknown destination they store the event unfiltered. With
-	// ErrTakesNothing they store nothing for the destination, and count its events as Filtered.
-	LookupFilters bool
+	// A question may take Timeout. While a destination is not known yet, one that takes over 0.1 s
+	// delays no other destination. At most MaxInFlight such questions wait; further ones are cut off,
+	// and count as failures.
+	Directory Directory
+	// AnswerAge is how long the forwarder uses an answer of the Directory. It uses one without
+	// destinations for at most a second, unless it follows a LiveDirectory, and does not ask again
+	// within 0.1 s after an error. Recheck ends this time. Zero means DefaultAnswerAge, or 5 minutes
+	// while Run follows a LiveDirectory.
+	AnswerAge time.Duration
+	// MaxAnswers and MaxAnswerBytes bound the answers in memory, beyond which those used least recently
+	// are forgotten. The bytes are those of texts, and some for each value. Zero means
+	// DefaultMaxAnswers and DefaultMaxAnswerBytes.
+	MaxAnswers     int
+	MaxAnswerBytes int64
 
 	ServiceName string        // the product in the User-Agent, before "/1.0"; empty means DefaultServiceName
 	Timeout     time.Duration // bounds an attempt, to the end of the answer's body; zero means DefaultTimeout
@@ -168,12 +167,11 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// ErrUnknownDestination says that no destination has the given id. A Lookup may return it wrapped.
+// ErrUnknownDestination says that no destination has the given id.
 var ErrUnknownDestination = errors.New("webhook: unknown destination")
 
-// ErrTakesNothing says that a destination has no endpoint, or that its tenant is gone. A Lookup may
-// return it wrapped. Then a waiting delivery becomes a dead letter with ReasonNoEndpoint when it is
-// due, without a request.
+// ErrTakesNothing says that a destination has no endpoint, or that its tenant is gone. Then a waiting
+// delivery becomes a dead letter with ReasonNoEndpoint when it is due, without a request.
 var ErrTakesNothing = errors.New("webhook: destination takes nothing")
 
 // A ConfigError names a setting that New or Validate refuses. They join one for each such setting, in
@@ -198,12 +196,13 @@ func (c Config) withDefaults() (Config, check.Faults) {
 	var wrong check.Faults
 	c.ServiceName = cmp.Or(c.ServiceName, DefaultServiceName)
 	wrong.Refuse(c.Store == nil, "Store", "is required")
-	wrong.Refuse(c.Lookup != nil && len(c.Destinations) > 0, "Destinations", "may not be set together with Lookup")
-	wrong.Refuse(c.Lookup == nil && len(c.Destinations) == 0, "Destinations", "at least one, or Lookup, is required")
-	wrong.Refuse(c.TrustLookup && c.Lookup == nil, "TrustLookup", "may be set together with Lookup only")
-	wrong.Refuse(c.LookupFilters && c.Lookup == nil, "LookupFilters", "may be set together with Lookup only")
+	wrong.Refuse(c.Directory != nil && len(c.Destinations) > 0, "Destinations", "may not be set together with Directory")
+	wrong.Refuse(c.Directory == nil && len(c.Destinations) == 0, "Destinations", "at least one, or Directory, is required")
 	wrong.Refuse(!check.IsToken(c.ServiceName), "ServiceName", "is not a product name: letters, digits and !#$%%&'*+-.^_`|~ are allowed")
 	wrong.Refuse(c.TLSClientConfig != nil && c.TLSClientConfig.InsecureSkipVerify, "TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified")
+	check.Least(&wrong, "AnswerAge", &c.AnswerAge, 0, 0)
+	check.Least(&wrong, "MaxAnswers", &c.MaxAnswers, 0, DefaultMaxAnswers)
+	check.Least(&wrong, "MaxAnswerBytes", &c.MaxAnswerBytes, 0, DefaultMaxAnswerBytes)
 	check.Least(&wrong, "Timeout", &c.Timeout, 0, DefaultTimeout)
 	check.Least(&wrong, "Window", &c.Window, 0, DefaultWindow)
 	check.Least(&wrong, "DisableAfter", &c.DisableAfter, 0, 0)

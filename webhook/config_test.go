@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -51,15 +50,15 @@ func TestNewNamesTheInvalidField(t *testing.T) {
 	}{
 		{"no store", func(c *Config) { c.Store = nil }, "Store"},
 		{"no destination", func(c *Config) { c.Destinations = nil }, "Destinations"},
-		{"destinations and lookup", func(c *Config) {
-			c.Lookup = func(context.Context, string) (*Destination, error) { return nil, nil }
-		}, "Destinations"},
-		{"trust without Lookup", func(c *Config) { c.TrustLookup = true }, "TrustLookup"},
+		{"destinations and a directory", func(c *Config) { c.Directory = struct{ Directory }{} }, "Destinations"},
+		{"negative age of answers", func(c *Config) { c.AnswerAge = -1 }, "AnswerAge"},
+		{"negative number of answers", func(c *Config) { c.MaxAnswers = -1 }, "MaxAnswers"},
+		{"negative bytes of answers", func(c *Config) { c.MaxAnswerBytes = -1 }, "MaxAnswerBytes"},
+		{"tenant of a destination", func(c *Config) { c.Destinations[0].Tenant = strings.Repeat("x", 256) }, "Destinations[0].Tenant"},
 		{"timeout of a destination", func(c *Config) { c.Destinations[0].Timeout = DefaultTimeout + 1 }, "Destinations[0].Timeout"},
 		{"negative timeout of a destination", func(c *Config) { c.Destinations[0].Timeout = -1 }, "Destinations[0].Timeout"},
 		{"window of a destination", func(c *Config) { c.Window, c.Destinations[0].Window = time.Hour, time.Hour+1 }, "Destinations[0].Window"},
 		{"schedule of a destination", func(c *Config) { c.Destinations[0].Schedule = "often" }, "Destinations[0].Schedule"},
-		{"filters without Lookup", func(c *Config) { c.LookupFilters = true }, "LookupFilters"},
 		{"filter of an unknown type", func(c *Config) { c.Destinations[0].Filter.Include = []string{"track", "Order *"} }, "Destinations[0].Filter.Include[1]"},
 		{"filter with a star inside a type", func(c *Config) { c.Destinations[0].Filter.Exclude = []string{"invoice.*", "t*"} }, "Destinations[0].Filter.Exclude[1]"},
 		{"filter with an empty name", func(c *Config) { c.Destinations[0].Filter.Exclude = []string{"track:"} }, "Destinations[0].Filter.Exclude[0]"},
@@ -168,6 +167,9 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 		DeadMaxAge:       time.Hour,
 		DeadMaxBytes:     1 << 20,
 		Window:           time.Minute,
+		AnswerAge:        time.Minute,
+		MaxAnswers:       1000,
+		MaxAnswerBytes:   1 << 20,
 		DisableAfter:     time.Hour,
 		DisableGone:      true,
 		BuryDisabled:     true,
@@ -184,7 +186,7 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 	a, b := reflect.ValueOf(set), reflect.ValueOf(got)
 	for i := range a.NumField() {
 		name := a.Type().Field(i).Name
-		if name != "Lookup" && name != "TrustLookup" && name != "LookupFilters" && name != "DialContext" && name != "Observer" && a.Field(i).IsZero() {
+		if name != "Directory" && name != "DialContext" && name != "Observer" && a.Field(i).IsZero() {
 			t.Errorf("the test does not set the field %s", name)
 		}
 		if a.Field(i).Kind() != reflect.Func && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

@@ -31,11 +31,12 @@ const (
 // A Destination is a customer's set of endpoints. A delivery is done when one of them takes it.
 type Destination struct {
 	ID string // 1 to 255 bytes, stored with the deliveries
-	// Tenant owns the destination, and is stored with the deliveries: up to 255 bytes. Send finds a
-	// destination by it. Empty means that the destination is the program's own.
+	// Tenant owns the destination, and is stored with the deliveries: up to 255 bytes. Empty means that
+	// the destination is the program's own.
 	Tenant string
-	// Trusted says that the operator wrote the URLs. Then the guard allows IP addresses in them, and
-	// "localhost". Never set it for URLs that customers wrote. New sets it for Config.Destinations.
+	// Trusted says that the operator wrote the URLs: the address guard allows any IP address in them,
+	// and "localhost". Other host names must resolve to addresses that are public or in
+	// Config.AllowAddresses. Never set it for URLs that customers wrote.
 	Trusted bool
 	// Endpoints lists 1 to MaxEndpoints endpoints, each with a URL of its own. The first attempt of a
 	// delivery goes to all at once.
@@ -68,8 +69,7 @@ type Destination struct {
 	Schedule Schedule // how long a delivery waits between its attempts
 	Disabled bool     // stops the attempts of this destination; its deliveries stay in the store
 	// Filter selects the events that Forward and its variants store for this destination, except
-	// deletion notices and audiences. Stats counts those left out as Filtered. With Config.Lookup, a
-	// Filter or a Transform needs Config.LookupFilters.
+	// deletion notices and audiences. Stats counts those left out as Filtered.
 	Filter Filter
 	// Transform makes the body that this destination gets for an event that Filter takes. It may
 	// change the event that it is given. The Body of its result must be a JSON object of at most 128

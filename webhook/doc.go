@@ -15,7 +15,7 @@
 // Forward returns nil once the event is durable in the [Store]: package filequeue keeps it in a
 // folder, package memqueue in memory. From then on it is delivered, or becomes a dead letter.
 //
-// [Config.Lookup] finds customers that come and go. [Forwarder.ForwardTx] forwards an event if, and
+// A [Directory] finds customers that come and go. [Forwarder.ForwardTx] forwards an event if, and
 // only if, a transaction of your database commits. [Forwarder.Dead] lists dead letters, and
 // [Forwarder.ReplayAll] sends them again. Package webhooktest has receivers for your tests.
 //

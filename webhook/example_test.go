@@ -2,7 +2,12 @@ package webhook_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"time"
 
@@ -258,4 +263,70 @@ func ExampleFilter() {
 	s := f.Stats()
 	fmt.Println(s.Accepted, "accepted,", s.Filtered, "filtered")
 	// Output: 2 accepted, 2 filtered
+}
+
+// The URL of a customer leads to an address of this machine. The forwarder refuses the address
+// unless AllowAddresses has it.
+func ExampleConfig_allowAddresses() {
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+	}))
+	defer receiver.Close()
+	acme := webhook.Destination{ID: "acme", Endpoints: []webhook.Endpoint{{URL: receiver.URL}}}
+	sample, err := new(event.Encoder).Encode(&analytics.Track{UserId: "u1", Event: "Paid"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	for _, allow := range [][]netip.Prefix{nil, {netip.MustParsePrefix("127.0.0.0/8")}} {
+		queue, err := memqueue.Open(memqueue.Config{})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		forwarder, err := webhook.New(webhook.Config{
+			Store:          queue,
+			Destinations:   []webhook.Destination{acme},
+			AllowAddresses: allow,
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		exchanges, err := forwarder.Try(context.Background(), webhook.TryParams{Destination: &acme, Event: sample})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(allow, exchanges[0].Outcome, exchanges[0].Reason)
+	}
+	// Output:
+	// [] permanent address
+	// [127.0.0.0/8] delivered
+}
+
+// The order and its event are committed in one transaction. The Store of the forwarder is a
+// pgqueue.Store of the same database. The example of package pgqueue is a complete program.
+func ExampleForwarder_ForwardTx() {
+	var (
+		db        *sql.DB
+		forwarder *webhook.Forwarder
+	)
+	placeOrder := func(ctx context.Context, id, user string) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() // does nothing after Commit
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES ($1, $2)", id, user); err != nil {
+			return err
+		}
+		order := &analytics.Track{UserId: user, Event: "Order Placed", MessageId: id}
+		if err := forwarder.ForwardTx(ctx, tx, "acme", order); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	_ = placeOrder
 }

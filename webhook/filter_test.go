@@ -64,7 +64,7 @@ func TestFilterMatchesTypesAndNames(t *testing.T) {
 }
 
 // Forward stores the events that the filter of each destination accepts, and counts the others.
-// This holds with and without a Lookup.
+// This holds with and without a Directory.
 func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
 	destinations := []webhook.Destination{
@@ -77,14 +77,14 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 	}
 	failure := errors.New("database is away")
 	var failing error
-	lookup := func(_ context.Context, id string) (*webhook.Destination, error) {
+	directory := lookup(func(_ context.Context, id string) (*webhook.Destination, error) {
 		i := slices.IndexFunc(destinations, func(d webhook.Destination) bool { return d.ID == id })
 		if i < 0 {
 			return nil, webhook.ErrUnknownDestination
 		}
 		return &destinations[i], failing
-	}
-	for _, c := range []webhook.Config{{Destinations: destinations}, {Lookup: lookup, LookupFilters: true}} {
+	})
+	for _, c := range []webhook.Config{{Destinations: destinations}, {Directory: directory}} {
 		store := testkit.Must(memqueue.Open(memqueue.Config{}))
 		c.Store = store
 		f, err := webhook.New(c)
@@ -127,14 +127,14 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 		}
 	}
 
-	// If Lookup fails, Forward fails, so that no event is stored unfiltered.
+	// If the Directory fails, Forward fails, so that no event is stored unfiltered.
 	failing = failure
 	store := testkit.Must(memqueue.Open(memqueue.Config{}))
-	f, err := webhook.New(webhook.Config{Store: store, Lookup: lookup, LookupFilters: true})
+	f, err := webhook.New(webhook.Config{Store: store, Directory: directory})
 	must(t, err)
 	call := &analytics.Track{UserId: "u1", Event: "E"}
 	if err := f.Forward(t.Context(), "orders", call); !errors.Is(err, failure) {
-		t.Errorf("Forward() while Lookup fails = %v, want %v", err, failure)
+		t.Errorf("Forward() while the Directory fails = %v, want %v", err, failure)
 	}
 	if err := f.Forward(t.Context(), "gone", call); err != nil {
 		t.Errorf("Forward() to an unknown destination = %v, want no error", err)

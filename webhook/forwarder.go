@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
-	"github.com/hookferry/analytics/webhook/internal/wire"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -27,7 +26,7 @@ type Forwarder struct {
 	schedule  *scheduler
 	fetcher   *fetcher
 	settler   *settler
-	client    *wire.Client
+	clients   *clients
 	workers   sync.WaitGroup // the workers, and the requests that outlast their attempt
 
 	open          context.Context    // done after Shutdown: nothing more is accepted
@@ -49,12 +48,12 @@ func New(c Config) (*Forwarder, error) {
 		nothing: &target{limits: schedule.Limits{Slots: c.MaxConcurrent, Window: c.Window}},
 	}
 	f.recorder.config = &f.config
-	// Redirects are not followed, so without Lookup all requests go to hosts that the operator wrote.
-	g := &guard{allow: c.AllowAddresses, operator: c.Lookup == nil || c.TrustLookup}
-	f.client = newClient(&f.config, g, f.attempts)
+	f.directory.answers.config = &f.config
+	f.clients = newClients(&f.config, f.attempts)
 	for i := range c.Destinations {
 		d, field := c.Destinations[i], fmt.Sprintf("Destinations[%d]", i)
 		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
+		d.Trusted = true
 		t, faults := makeTarget(&d, &f.config, nil)
 		wrong = append(wrong, faults.Under(field)...)
 		wrong.Refuse(f.directory.static[d.ID] != nil, field+".ID", "%q is given twice", d.ID)
@@ -66,7 +65,7 @@ func New(c Config) (*Forwarder, error) {
 	}
 	worker := worker{
 		config: &f.config, directory: &f.directory, recorder: &f.recorder,
-		senders: newSenders(f.client), attempts: f.attempts, requests: &f.workers,
+		senders: newSenders(f.clients), attempts: f.attempts, requests: &f.workers,
 	}
 	news := store.NewSignal()
 	f.schedule = schedule.New[laneState, *Delivery](schedule.Config{
@@ -78,6 +77,7 @@ func New(c Config) (*Forwarder, error) {
 		Now:    c.Store.Now,
 		Jitter: jitter,
 	})
+	f.directory.schedule = f.schedule
 	f.settler = &settler{config: &f.config, recorder: &f.recorder, schedule: f.schedule, wake: news, news: store.NewSignal()}
 	f.pauses = &pauses{config: &f.config, schedule: f.schedule, settler: f.settler}
 	f.fetcher = &fetcher{config: &f.config, pauses: f.pauses, schedule: f.schedule, settler: f.settler, workers: &f.workers, news: news}
@@ -98,7 +98,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	if f.open.Err() != nil {                   // after Shutdown
 		return nil
 	}
-	defer f.client.Close()
+	defer f.clients.close()
 	defer f.abortAttempts(nil)
 
 	// The settler stops last.
@@ -112,6 +112,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	var sweeping sync.WaitGroup
 	sweeper := &sweeper{config: &f.config, recorder: &f.recorder}
 	sweeping.Go(func() { sweeper.run(fetching) })
+	sweeping.Go(func() { f.directory.follow(fetching) })
 	shared, isShared := f.config.Store.(store.Shared)
 	if isShared {
 		f.fetcher.moved.Store(time.Now().UnixNano())

@@ -25,13 +25,13 @@ import (
 //   - the integrations of the call switch Webhooks off,
 //   - the destination's Filter leaves it out,
 //   - the destination's Transform fails for it,
-//   - Lookup returns ErrTakesNothing, with Config.LookupFilters, or
+//   - the Directory says ErrTakesNothing for the destination, or
 //   - the store remembers its messageId for the destination.
 //
 // The error for a wrong call is a *event.CallError, or an error of the root package. Other errors
 // are ErrUnknownDestination, ErrQueueFull, ErrClosed after Shutdown, and those of the store, after
-// which the caller may repeat the call. With a Lookup an unknown destination is no error: its
-// deliveries wait until Lookup knows it.
+// which the caller may repeat the call. With a Directory an unknown destination is no error: its
+// deliveries wait until the Directory knows it.
 func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...event.Call) error {
 	events, err := encode(calls)
 	if err != nil {
@@ -66,7 +66,7 @@ func oneOf(n, i int, what string, err error) error {
 // ForwardEvents is Forward for several destinations, and for events that the caller has made with
 // package event, or by hand: these it checks with Event.Check. It stores all deliveries in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
-	return f.forward(ctx, destinations, events, 0, f.put)
+	return f.forward(ctx, nil, destinations, events, f.put)
 }
 
 // ForwardTx is Forward in a transaction of the caller, a transactional outbox: the event is
@@ -77,8 +77,8 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 // an error the caller rolls the transaction back. Observer.Accepted is not called. Stats counts the
 // deliveries in InTransaction, and as Accepted on the node that is the first to claim them.
 //
-// With Config.LookupFilters, Lookup is called while the transaction holds a connection, for up to
-// Config.Timeout. It must not need another connection of the same pool.
+// The Directory is asked while the transaction holds a connection, for up to Config.Timeout. It must
+// not need another connection of the same pool; a TxDirectory does not.
 func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...event.Call) error {
 	events, err := encode(calls)
 	if err != nil {
@@ -93,7 +93,7 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 	if !ok {
 		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
 	}
-	err := f.forward(ctx, destinations, events, f.config.Timeout, func(ctx context.Context, b *batch) (int, error) {
+	return f.forward(ctx, tx, destinations, events, func(ctx context.Context, b *batch) (int, error) {
 		stored, err := outbox.PutTx(ctx, tx, b.puts)
 		if err == nil {
 			f.recorder.count(func(s *Stats) {
@@ -103,11 +103,6 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 		}
 		return stored, err
 	})
-	if _, looked := errors.AsType[*lookupError](err); looked && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("webhook: ForwardTx: %w; if Lookup takes its connection from the pool of tx, give it a pool of its own: "+
-			"transactions that hold all connections wait for each other", err)
-	}
-	return err
 }
 
 // A batch holds the deliveries of one call, and the store's results for them.
@@ -119,9 +114,9 @@ type batch struct {
 // batches is a pool of *batch, each with space for at most 4096 deliveries.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// forward passes a delivery of each event for each destination to queue. Unless it is zero,
-// lookTime bounds the look-ups.
-func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, lookTime time.Duration, queue func(context.Context, *batch) (stored int, err error)) error {
+// forward passes a delivery of each event for each destination to queue. Unless tx is nil, the call is
+// part of that transaction.
+func (f *Forwarder) forward(ctx context.Context, tx any, destinations []string, events []event.Event, queue func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
 	}
@@ -135,14 +130,8 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 	}
 	var array [8]route // saves an allocation for calls with few destinations
 	routes := array[:0]
-	looking := ctx
-	if lookTime > 0 && f.config.LookupFilters {
-		var cancel context.CancelFunc
-		looking, cancel = context.WithTimeout(ctx, lookTime)
-		defer cancel()
-	}
 	for _, id := range destinations {
-		r, err := f.directory.route(looking, id)
+		r, err := f.directory.route(ctx, tx, id)
 		if err != nil {
 			return err
 		}
@@ -197,7 +186,7 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 			}
 			p := store.Put{NoDedup: e.NoDedup, Delivery: Delivery{
 				Destination: r.id, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
-				Key: e.Key, Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
+				Tenant: r.tenant, Key: e.Key, Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
 			}}
 			if r.settings != nil && !e.Unfiltered {
 				var left bool

@@ -49,7 +49,7 @@ func (f *Forwarder) Stats() Stats {
 	s := f.recorder.stats
 	f.recorder.mu.Unlock()
 	s.Counters = f.recorder.total.stats().Counters
-	s.Resent = f.client.Resent()
+	s.Resent = f.clients.resent()
 	if o, ok := f.config.Store.(store.Outbox); ok {
 		s.Accepted += o.FirstClaims()
 	}

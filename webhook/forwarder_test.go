@@ -63,6 +63,7 @@ func (r *rig) start(c webhook.Config) {
 	c.Store = r.queue
 	c.DialContext = r.network.DialContext
 	c.TLSClientConfig = r.network.TLSClientConfig()
+	c.AnswerAge = max(c.AnswerAge, 1) // so that each attempt asks the Directory
 	f, err := webhook.New(c)
 	if err != nil {
 		r.t.Fatal(err)
@@ -82,10 +83,42 @@ func (r *rig) stop() {
 	}
 }
 
+// A lookup is a Directory without tenants. No destination, and no error, is an unknown one.
+type lookup func(ctx context.Context, id string) (*webhook.Destination, error)
+
+func (l lookup) Destination(ctx context.Context, id string) (webhook.Destination, error) {
+	d, err := l(ctx, id)
+	switch {
+	case err != nil:
+		return webhook.Destination{}, err
+	case d == nil:
+		return webhook.Destination{}, webhook.ErrUnknownDestination
+	}
+	return *d, nil
+}
+
+func (lookup) Destinations(context.Context, string) ([]webhook.Destination, error) { return nil, nil }
+
+// attempted is a lookup for attempts alone. What is forwarded with rig.tracking is stored, whatever it
+// says.
+func attempted(l lookup) lookup {
+	return func(ctx context.Context, id string) (*webhook.Destination, error) {
+		if ctx.Value(tracking{}) != nil {
+			time.Sleep(1) // so that the attempt does not use this answer
+			return nil, webhook.ErrUnknownDestination
+		}
+		return l(ctx, id)
+	}
+}
+
+type tracking struct{} // the key of a value in the context that rig.tracking returns
+
+func (r *rig) tracking() context.Context { return context.WithValue(r.t.Context(), tracking{}, true) }
+
 // track forwards a track call with this messageId to "crm".
 func (r *rig) track(id string) {
 	r.t.Helper()
-	if err := r.Forward(r.t.Context(), "crm", call(id)); err != nil {
+	if err := r.Forward(r.tracking(), "crm", call(id)); err != nil {
 		r.t.Fatalf("Forward: %v", err)
 	}
 }
@@ -611,12 +644,12 @@ func TestEachAttemptUsesTheCurrentDestination(t *testing.T) {
 			}
 		}
 		set("http://old.example/", "")
-		r.start(webhook.Config{Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Directory: lookup(func(_ context.Context, id string) (*webhook.Destination, error) {
 			if id != "crm" {
 				return nil, webhook.ErrUnknownDestination
 			}
 			return current.Load(), nil
-		}})
+		})})
 		r.track("m1")
 		synctest.Wait()
 		set("http://new.example/", "new")
@@ -638,7 +671,7 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 			r.network.Receiver(b, "shh", step.Answer(503))
 			var current atomic.Pointer[webhook.Destination]
 			current.Store(destination(a, b))
-			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil }})
+			r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil })})
 			r.track("m1")
 			synctest.Wait()
 			current.Store(destination(a))
@@ -655,7 +688,7 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 			r.network.Receiver(b, "shh", step.Answer(503))
 			var current atomic.Pointer[webhook.Destination]
 			current.Store(destination(a, b))
-			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil }})
+			r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil })})
 			r.track("m1")
 			synctest.Wait()
 			current.Store(destination(a))
@@ -670,7 +703,7 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			var attempts int // only one worker calls Lookup
 			last := r.network.Receiver(hook, "shh")
-			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+			r.start(webhook.Config{Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
 				if attempts++; attempts > 4 {
 					return destination(hook), nil
 				}
@@ -685,7 +718,7 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 					urls = append(urls, url)
 				}
 				return destination(urls...), nil
-			}})
+			})})
 			r.track("m1")
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -714,12 +747,12 @@ func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 			recv := r.network.Receiver(hook, "shh")
 			good := crm(hook)[0]
 			var usable atomic.Bool
-			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+			r.start(webhook.Config{Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
 				if usable.Load() {
 					return &good, nil
 				}
 				return tt.d, tt.err
-			}})
+			})})
 			for i := range 300 {
 				r.track(fmt.Sprint("m", i))
 			}
@@ -741,7 +774,7 @@ func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		var hung []time.Duration // only one worker calls Lookup
-		r.start(webhook.Config{Timeout: 2 * time.Second, Lookup: func(ctx context.Context, _ string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Timeout: 2 * time.Second, Directory: attempted(func(ctx context.Context, _ string) (*webhook.Destination, error) {
 			if len(hung) == 2 {
 				return &crm(hook)[0], nil
 			}
@@ -749,7 +782,7 @@ func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
 			<-ctx.Done()
 			hung = append(hung, time.Since(begin))
 			return nil, ctx.Err()
-		}})
+		})})
 		r.track("m1")
 		reqs, err := recv.Wait(t.Context(), 1)
 		must(t, err)
@@ -769,12 +802,12 @@ func TestALookupThatHangsKeepsNoDelivery(t *testing.T) {
 		recv := r.network.Receiver(hook, "shh")
 		release := make(chan struct{})
 		var calls atomic.Int32
-		r.start(webhook.Config{Timeout: 2 * time.Second, Lookup: func(context.Context, string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Timeout: 2 * time.Second, Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
 			if calls.Add(1) == 2 {
 				<-release
 			}
 			return &crm(hook)[0], nil
-		}})
+		})})
 		for i, id := range []string{"m0", "m1"} {
 			r.track(id)
 			if _, err := recv.Wait(t.Context(), i+1); err != nil {
@@ -1067,9 +1100,9 @@ func TestDeliveriesOfOtherNodesAreFetched(t *testing.T) {
 // Lookup.
 func TestForwardWithLookupRefusesOnlyInvalidIDs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) {
 			return nil, webhook.ErrUnknownDestination
-		}})
+		})})
 		for _, tt := range []struct {
 			name, id string
 			want     error

@@ -19,7 +19,6 @@ import (
 // TryParams is an event to send once, to see how a destination responds to it.
 type TryParams struct {
 	Destination *Destination // gets the event; the Forwarder need not know it, and it may be disabled
-	Trusted     bool         // the guard trusts the URLs like those of Config.Destinations
 	Event       event.Event
 }
 
@@ -60,11 +59,11 @@ func (f *Forwarder) Try(ctx context.Context, t TryParams) ([]TryResult, error) {
 	if wrong != nil {
 		return nil, configError(wrong.Under("Destination"))
 	}
-	// A client of its own, because its connections may use the destination's client certificate.
+	// Clients of its own, because their connections may use the destination's client certificate.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
-	defer client.Close()
+	clients := newClients(&f.config, ctx)
+	defer clients.close()
 	body, left, err := t.Destination.transform(ctx, &t.Event)
 	if err != nil {
 		return nil, fmt.Errorf("webhook: the event was not sent: %w", err)
@@ -74,7 +73,7 @@ func (f *Forwarder) Try(ctx context.Context, t TryParams) ([]TryResult, error) {
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {
 		requests.Go(func() {
-			exchanges[i] = exchange(ctx, client, &d, e)
+			exchanges[i] = exchange(ctx, clients, &d, e)
 			exchanges[i].Filtered = left
 		})
 	}
@@ -82,7 +81,7 @@ func (f *Forwarder) Try(ctx context.Context, t TryParams) ([]TryResult, error) {
 	return exchanges, nil
 }
 
-func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoint) TryResult {
+func exchange(ctx context.Context, cs *clients, d *Delivery, to *endpoint) TryResult {
 	var start time.Time
 	var resolved, connected, secured atomic.Int64 // a dial may outlast the request
 	since := func(took *atomic.Int64, err error) {
@@ -98,7 +97,7 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 		ConnectDone:      func(_, _ string, err error) { since(&connected, err) },
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { since(&secured, err) },
 	})
-	s := &sender{client: client, keepAll: true}
+	s := &sender{clients: cs, keepAll: true}
 	var notes wire.Notes
 	s.buffer.Note(&notes)
 	start = time.Now()

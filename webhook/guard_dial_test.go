@@ -109,7 +109,7 @@ func TestAddressesShareTheTimeOfAnAttempt(t *testing.T) {
 				t.Helper()
 				c := newClient(config, g, t.Context())
 				defer c.Close()
-				s := &sender{client: c}
+				s := &sender{clients: &clients{c, c}}
 				for range 2 { // the second on the kept connection
 					if res := s.send(t.Context(), &Delivery{ID: "m1", Body: []byte("{}")}, to.endpoints[0]); res.outcome != OutcomeDelivered {
 						t.Errorf("%s: send = %+v, want it delivered", tt.name, res.attempt)

@@ -8,8 +8,8 @@ type HoldKind string
 const (
 	HoldPaused  HoldKind = "paused"  // Pause was called
 	HoldUnknown HoldKind = "unknown" // there is no such destination
-	HoldInvalid HoldKind = "invalid" // Lookup returned a destination that is not valid
-	HoldLookup  HoldKind = "lookup"  // Lookup fails
+	HoldInvalid HoldKind = "invalid" // the Directory has a destination that is not valid
+	HoldLookup  HoldKind = "lookup"  // the Directory fails
 	HoldFailing HoldKind = "failing" // the destination only fails, and is probed; see Config.MaxConcurrent
 	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the destination: then
 	// Hold.Reason is not empty, and Resume enables the destination.

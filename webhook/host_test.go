@@ -84,7 +84,7 @@ func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
 	g := &guard{dialer: dial.Dialer{Lookup: newResolver(t, lenientLookup).LookupNetIP}}
 	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, g, t.Context())
 	defer client.Close()
-	s := &sender{client: client}
+	s := &sender{clients: &clients{client, client}}
 	for _, host := range spellings {
 		for _, scheme := range []string{"http://", "https://"} {
 			e := compileEndpoint("", &Endpoint{URL: scheme + host + "/hook"}, "Test", new(check.Faults))
@@ -151,7 +151,7 @@ func TestInternationalHostsAreMapped(t *testing.T) {
 					must(t, err)
 					c := newClient(config, nil, t.Context())
 					defer c.Close()
-					s := &sender{client: c}
+					s := &sender{clients: &clients{c, c}}
 					for range 2 {
 						if res := s.send(t.Context(), &Delivery{ID: "m1", Body: []byte("{}")}, to.endpoints[0]); res.outcome != OutcomeDelivered {
 							t.Errorf("%s by %s, NetHTTP %t: send = %+v, want it delivered", tt.name, scheme, netHTTP, res.attempt)

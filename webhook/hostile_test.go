@@ -420,16 +420,16 @@ func TestBodiesCountUntilTheirOutcomeIsStored(t *testing.T) {
 }
 
 func TestMaxConcurrentHoldsFromTheStart(t *testing.T) {
-	for _, lookup := range []bool{true, false} {
+	for _, looked := range []bool{true, false} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver(hook, "", step.Answer(200).After(time.Second))
 			d := webhook.Destination{ID: "crm", MaxConcurrent: 2, Endpoints: []webhook.Endpoint{{URL: hook}}}
 			c := webhook.Config{Destinations: []webhook.Destination{d}}
-			if lookup {
-				c = webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+			if looked {
+				c = webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) {
 					time.Sleep(10 * time.Millisecond) // as a database would take
 					return &d, nil
-				}}
+				})}
 			}
 			f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook)})
 			must(t, err)
@@ -439,11 +439,11 @@ func TestMaxConcurrentHoldsFromTheStart(t *testing.T) {
 			r.start(c)
 			time.Sleep(500 * time.Millisecond)
 			if n := len(recv.Requests()); n == 0 || n > 2 {
-				t.Errorf("with Lookup %v: got %d requests in half a second, want 1 or 2", lookup, n)
+				t.Errorf("with a Directory %v: got %d requests in half a second, want 1 or 2", looked, n)
 			}
 			time.Sleep(10 * time.Second)
 			if n := len(recv.Requests()); n < 16 {
-				t.Errorf("with Lookup %v: got %d requests in ten seconds, want at least 16", lookup, n)
+				t.Errorf("with a Directory %v: got %d requests in ten seconds, want at least 16", looked, n)
 			}
 		})
 	}
@@ -454,7 +454,7 @@ func TestFailedLookupsDelayDeliveriesBySeconds(t *testing.T) {
 		recv := r.network.Receiver(hook, "")
 		var n atomic.Int32
 		d := crm(hook)[0]
-		r.start(webhook.Config{Poll: time.Hour, Lookup: func(context.Context, string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Poll: time.Hour, Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
 			switch i := n.Add(1); {
 			case i%100 == 0:
 				return nil, errors.New("the database is away")
@@ -462,7 +462,7 @@ func TestFailedLookupsDelayDeliveriesBySeconds(t *testing.T) {
 				panic("hunter")
 			}
 			return &d, nil
-		}})
+		})})
 		begin := time.Now()
 		for i := range 1000 {
 			r.track(fmt.Sprint("m", i))
@@ -479,9 +479,9 @@ func TestFailedLookupsDelayDeliveriesBySeconds(t *testing.T) {
 func TestUnknownDestinationIsProbedAtMostTwiceAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		seen := watch(r)
-		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) {
 			return nil, webhook.ErrUnknownDestination
-		}})
+		})})
 		for i := range 500 {
 			r.track(fmt.Sprint("m", i))
 		}
@@ -517,7 +517,7 @@ func TestRetryAfterIsCappedByTheRetryWindow(t *testing.T) {
 		r.network.Receiver(b, "", step.Answer(503))
 		var d atomic.Pointer[webhook.Destination]
 		d.Store(&crm(a, b)[0])
-		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return d.Load(), nil }})
+		r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) { return d.Load(), nil })})
 		r.track("m1")
 		synctest.Wait()
 		d.Store(&crm(a)[0])

@@ -46,7 +46,7 @@ func (r *rig) fill(ds []webhook.Destination, n int) {
 			id := fmt.Sprint(d.ID, "-", r.events.Add(1), "-", i)
 			events = append(events, event.Event{ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Received: time.Now()})
 		}
-		if err := r.ForwardEvents(r.t.Context(), []string{d.ID}, events...); err != nil {
+		if err := r.ForwardEvents(r.tracking(), []string{d.ID}, events...); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -572,7 +572,7 @@ func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 			on, off := crm(hook)[0], crm(hook)[0]
 			off.Disabled = true
 			current.Store(&on)
-			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil }})
+			r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil })})
 			r.track("m1")
 			if _, err := recv.Wait(t.Context(), 3); err != nil {
 				t.Fatal(err)
@@ -623,7 +623,7 @@ func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 		to := func(id, u string) *webhook.Destination {
 			return &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: u}}}
 		}
-		r.start(webhook.Config{Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Directory: attempted(func(_ context.Context, id string) (*webhook.Destination, error) {
 			switch id {
 			case "away":
 				return nil, errAway
@@ -637,7 +637,7 @@ func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 				return to(id, "gopher://x"), nil
 			}
 			return nil, webhook.ErrUnknownDestination
-		}})
+		})})
 		ids := []string{"away", "disabled", "down", "fine", "invalid", "paused", "unknown"}
 		r.Pause(t.Context(), "paused")
 		for _, id := range ids {

@@ -57,7 +57,7 @@ func TestStatusOfAFlawedAnswerDecides(t *testing.T) {
 			must(t, err)
 			c := newClient(config, new(guard), t.Context())
 			defer c.Close()
-			s := &sender{client: c}
+			s := &sender{clients: &clients{c, c}}
 			res := s.send(t.Context(), &Delivery{ID: "m1", Body: []byte("{}")}, to.endpoints[0])
 			if res.attempt.Reason != tt.reason || time.Duration(res.attempt.Took) > config.Timeout {
 				t.Errorf("%s: send = %+v, want the reason %q", tt.name, res.attempt, tt.reason)

@@ -82,10 +82,10 @@ func TestForwardTxPutsInTheTransactionOfTheCaller(t *testing.T) {
 // If Lookup waits for a connection that transactions hold, ForwardTx ends, and its error says so.
 func TestForwardTxSaysThatLookupWaitsForItsTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, err := webhook.New(webhook.Config{Store: newOutbox(), LookupFilters: true, Lookup: func(ctx context.Context, _ string) (*webhook.Destination, error) {
+		f, err := webhook.New(webhook.Config{Store: newOutbox(), Directory: lookup(func(ctx context.Context, _ string) (*webhook.Destination, error) {
 			<-ctx.Done() // no connection is free
 			return nil, ctx.Err()
-		}})
+		})})
 		must(t, err)
 		begin := time.Now()
 		err = f.ForwardTx(t.Context(), "tx", "crm", &analytics.Track{UserId: "u1", Event: "Order Placed"})

@@ -37,7 +37,7 @@ func TestRecheckEndsAHoldAtOnce(t *testing.T) {
 				r.network.Receiver("http://down.example/", "", step.Refuse())
 				var changed, slow atomic.Bool
 				after := &crm(hook)[0]
-				r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+				r.start(webhook.Config{Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
 					if changed.Load() {
 						return after, nil
 					}
@@ -45,7 +45,7 @@ func TestRecheckEndsAHoldAtOnce(t *testing.T) {
 						time.Sleep(2 * time.Second)
 					}
 					return tt.before, tt.err
-				}})
+				})})
 				const n = 20
 				for i := range n {
 					r.track(fmt.Sprint("m", i))
@@ -56,9 +56,9 @@ func TestRecheckEndsAHoldAtOnce(t *testing.T) {
 					until := r.Held()[0].Until
 					time.Sleep(time.Until(until) + time.Second) // the next look-up is in progress
 				}
-				changed.Store(true)
-				r.Recheck("crm", "nobody")
 				r.track("new")
+				changed.Store(true)
+				r.Recheck("", "crm", "nobody")
 				begin := time.Now()
 				recv.Wait(t.Context(), 1)
 				if took := time.Since(begin); took > time.Second {

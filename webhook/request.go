@@ -18,8 +18,20 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
+// clients make the requests. The guard lets more addresses pass for destinations that are Trusted, so
+// these have connections of their own.
+type clients struct{ trusted, others *wire.Client }
+
+// newClients returns clients whose requests all end with the context attempts.
+func newClients(c *Config, attempts context.Context) *clients {
+	return &clients{
+		trusted: newClient(c, &guard{allow: c.AllowAddresses, operator: true}, attempts),
+		others:  newClient(c, &guard{allow: c.AllowAddresses}, attempts),
+	}
+}
+
 // newClient returns an HTTP client. The guard checks its connections, unless a proxy or
-// Config.DialContext makes them. All requests end with the context attempts.
+// Config.DialContext makes them.
 func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 	if c.Proxy != nil {
 		g = &guard{allow: everywhere} // the operator wrote the proxy's name
@@ -36,6 +48,22 @@ func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 		Timeout: c.Timeout,
 		MaxIdle: 2 * c.MaxInFlight,
 	})
+}
+
+// of returns the client for requests to e.
+func (cs *clients) of(e *endpoint) *wire.Client {
+	if e.target.source.Trusted {
+		return cs.trusted
+	}
+	return cs.others
+}
+
+func (cs *clients) resent() int64 { return cs.trusted.Resent() + cs.others.Resent() }
+
+// close closes all connections. The caller must wait for all requests first.
+func (cs *clients) close() {
+	cs.trusted.Close()
+	cs.others.Close()
 }
 
 // addHeaders adds the headers in given, whose path is field, to header, and returns their secret

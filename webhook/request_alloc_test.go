@@ -46,7 +46,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 	}, config, nil)
 	must(t, err)
 	e := target.endpoints[0]
-	s := &sender{client: client}
+	s := &sender{clients: &clients{client, client}}
 	body := bytes.Repeat([]byte("x"), 450)
 	send := func() {
 		if r := s.send(ctx, &Delivery{ID: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", Body: body}, e); r.outcome != OutcomeDelivered {

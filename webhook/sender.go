@@ -26,7 +26,7 @@ type result struct {
 
 // A sender makes requests, one at a time.
 type sender struct {
-	client  *wire.Client
+	clients *clients
 	lines   []byte // header lines of the request
 	buffer  wire.Buffer
 	keepAll bool // keeps the Answer of a request even if it was delivered
@@ -39,8 +39,8 @@ type sender struct {
 // senders is a pool of *sender.
 type senders struct{ pool sync.Pool }
 
-func newSenders(client *wire.Client) *senders {
-	return &senders{pool: sync.Pool{New: func() any { return &sender{client: client} }}}
+func newSenders(c *clients) *senders {
+	return &senders{pool: sync.Pool{New: func() any { return &sender{clients: c} }}}
 }
 
 // send posts d to e. The request ends with ctx and with the timeout of e.
@@ -80,7 +80,7 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, d *Delivery, e *e
 	if !e.traced {
 		s.lines = appendTrace(s.lines, d.Trace)
 	}
-	a, err := s.client.Post(ctx, deadline, e.wire, s.lines, d.Body, &s.buffer)
+	a, err := s.clients.of(e).Post(ctx, deadline, e.wire, s.lines, d.Body, &s.buffer)
 	if err != nil {
 		out, reason := errorOutcome(err)
 		return s.failed(ctx, out, reason, err)

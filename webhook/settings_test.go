@@ -71,7 +71,7 @@ func FuzzSettings(f *testing.F) {
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil },
 		}, nil, t.Context())
 		const body = `{"a":1}`
-		s := &sender{client: c}
+		s := &sender{clients: &clients{c, c}}
 		res := s.send(t.Context(), &Delivery{ID: id, Body: []byte(body)}, e)
 		c.Close()
 		client.Close()

@@ -18,7 +18,7 @@ func TestLookupsThatHangDelayNoNewTenant(t *testing.T) {
 		recv := r.network.Receiver(hook, "")
 		var hanging, most atomic.Int32
 		const slots, n = 256, 1000
-		r.start(webhook.Config{MaxInFlight: slots, Lookup: func(ctx context.Context, id string) (*webhook.Destination, error) {
+		r.start(webhook.Config{MaxInFlight: slots, Directory: attempted(func(ctx context.Context, id string) (*webhook.Destination, error) {
 			d := &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: hook}}}
 			switch {
 			case strings.HasPrefix(id, "hangs"):
@@ -31,9 +31,9 @@ func TestLookupsThatHangDelayNoNewTenant(t *testing.T) {
 				return d, ctx.Err()
 			}
 			return d, nil
-		}})
+		})})
 		put := func(id string) {
-			must(t, r.Forward(t.Context(), id, call(id)))
+			must(t, r.Forward(r.tracking(), id, call(id)))
 		}
 		for i := range n {
 			put(fmt.Sprint("hangs", i))

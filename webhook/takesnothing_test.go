@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// When Lookup says that a destination takes nothing, what waits for it becomes dead letters without
+// When the Directory says that a destination takes nothing, what waits for it becomes dead letters without
 // a request, whatever it was held for. Once it has an endpoint, it gets its events as before.
 func TestDeliveriesOfADestinationThatTakesNothingAreGivenUp(t *testing.T) {
 	off := crm(hook)[0]
@@ -40,17 +40,17 @@ func TestDeliveriesOfADestinationThatTakesNothingAreGivenUp(t *testing.T) {
 				}
 				var now atomic.Pointer[answer]
 				now.Store(&answer{tt.before, tt.err})
-				r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+				r.start(webhook.Config{Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
 					a := now.Load()
 					return a.d, a.err
-				}})
+				})})
 				const n = 300
 				for i := range n {
 					r.track(fmt.Sprint("m", i))
 				}
 				time.Sleep(20 * time.Minute)
 				now.Store(&answer{nil, fmt.Errorf("tenant: %w", webhook.ErrTakesNothing)})
-				r.Recheck("crm")
+				r.Recheck("", "crm")
 				time.Sleep(time.Second)
 				synctest.Wait()
 				// The deliveries that were attempted while the destination failed keep their schedule.
@@ -62,7 +62,7 @@ func TestDeliveriesOfADestinationThatTakesNothingAreGivenUp(t *testing.T) {
 				if s := r.Stats(); s.Dead[webhook.ReasonNoEndpoint] != n || len(r.dead()) != n {
 					t.Errorf("got the dead letters %v, want %d with the reason %q", s.Dead, n, webhook.ReasonNoEndpoint)
 				}
-				r.track("later") // is stored, because LookupFilters is not set
+				r.track("later") // is stored, as by a node that has kept an answer
 				time.Sleep(time.Second)
 				synctest.Wait()
 				if s := r.Stats(); s.Dead[webhook.ReasonNoEndpoint] != n+1 || s.Filtered != 0 || len(recv.Requests()) != 0 {
@@ -83,18 +83,18 @@ func TestDeliveriesOfADestinationThatTakesNothingAreGivenUp(t *testing.T) {
 	}
 }
 
-// With LookupFilters, nothing is stored for a destination that takes nothing, not even what filters
+// Nothing is stored for a destination that takes nothing, not even what filters
 // do not apply to. Other destinations of the call get their deliveries.
 func TestNothingIsStoredForADestinationThatTakesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue = newOutbox()
 		r.network.Receiver(hook, "")
-		r.start(webhook.Config{LookupFilters: true, Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Directory: lookup(func(_ context.Context, id string) (*webhook.Destination, error) {
 			if id == "gone" {
 				return nil, fmt.Errorf("tenant: %w", webhook.ErrTakesNothing)
 			}
 			return &crm(hook)[0], nil
-		}})
+		})})
 		e, err := new(event.Encoder).Encode(&analytics.Track{UserId: "u1", Event: "E", MessageId: "m"})
 		must(t, err)
 		deletion, ids := e, []string{"gone", "crm"}

@@ -153,7 +153,7 @@ func TestReplacedClientCertificateIsUsedByTheNextRequest(t *testing.T) {
 		first, second := clientCertificate(t, "first"), clientCertificate(t, "second")
 		var current atomic.Pointer[tls.Certificate]
 		current.Store(&first)
-		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) {
 			return &webhook.Destination{
 				ID:        "crm",
 				Endpoints: []webhook.Endpoint{{URL: url}},
@@ -162,7 +162,7 @@ func TestReplacedClientCertificateIsUsedByTheNextRequest(t *testing.T) {
 					RootCAs:      r.network.TLSClientConfig().RootCAs.Clone(),
 				},
 			}, nil
-		}})
+		})})
 		for i := range 4 {
 			if i == 2 {
 				current.Store(&second)

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -166,30 +164,4 @@ func TestTransformEndsWithTheContextOfTheCaller(t *testing.T) {
 			t.Errorf("Stats() = %+v, want no errors and none accepted", s)
 		}
 	})
-}
-
-// With a Lookup, a Transform needs LookupFilters, because Forward does not call Lookup otherwise.
-// Without LookupFilters, the destination is invalid.
-func TestTransformNeedsLookupFilters(t *testing.T) {
-	d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
-		Transform: func(_ context.Context, e event.Event) (event.Event, error) { e.Body = []byte(`{"a":1}`); return e, nil }}
-	for _, asked := range []bool{false, true} {
-		inBubble(t, func(t *testing.T, r *rig) {
-			crm := r.network.Receiver("http://crm.example/", "")
-			r.start(webhook.Config{LookupFilters: asked, TrustLookup: true, Lookup: func(context.Context, string) (*webhook.Destination, error) { return &d, nil }})
-			r.track("m1")
-			if asked {
-				if qs, err := crm.Wait(t.Context(), 1); err != nil || string(qs[0].Body) != `{"a":1}` {
-					t.Errorf("Wait() = %v, %v; want a request with the transformed body", qs, err)
-				}
-				return
-			}
-			time.Sleep(time.Second)
-			synctest.Wait()
-			held := r.Held()
-			if !slices.ContainsFunc(held, func(h webhook.Hold) bool { return h.Kind == webhook.HoldInvalid }) || len(crm.Requests()) > 0 {
-				t.Errorf("Held() = %s, %d requests; want the hold invalid and no request", fmt.Sprint(held), len(crm.Requests()))
-			}
-		})
-	}
 }

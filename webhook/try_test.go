@@ -155,7 +155,7 @@ func TestTryRefusesInvalidArgumentsAndShutdown(t *testing.T) {
 	})
 }
 
-// With TryParams.Trusted, the operator vouches for the address, and the guard lets it pass. This
+// With Destination.Trusted, the operator vouches for the address, and the guard lets it pass. This
 // applies to this Try alone.
 func TestTrustedAppliesToOneTryAlone(t *testing.T) {
 	got := make(chan string, 10)
@@ -166,13 +166,13 @@ func TestTrustedAppliesToOneTryAlone(t *testing.T) {
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{
 		Store: q, Timeout: webhook.Never,
-		Lookup: func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
+		Directory: lookup(func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination }),
 	})
 	must(t, err)
 	try := func(host string, trusted bool) webhook.TryResult {
 		t.Helper()
-		d := webhook.Destination{ID: "new", Endpoints: []webhook.Endpoint{{URL: "http://" + host + ":" + port + "/"}}}
-		xs, err := f.Try(t.Context(), webhook.TryParams{Destination: &d, Trusted: trusted, Event: eventOf(t, "m1")})
+		d := webhook.Destination{ID: "new", Trusted: trusted, Endpoints: []webhook.Endpoint{{URL: "http://" + host + ":" + port + "/"}}}
+		xs, err := f.Try(t.Context(), webhook.TryParams{Destination: &d, Event: eventOf(t, "m1")})
 		must(t, err)
 		return xs[0]
 	}
@@ -201,12 +201,12 @@ func TestTryReportsConnectionTimes(t *testing.T) {
 		q := testkit.Must(memqueue.Open(memqueue.Config{}))
 		defer q.Close()
 		roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: server.URL}}}
+		d := webhook.Destination{ID: "crm", Trusted: true, Endpoints: []webhook.Endpoint{{URL: server.URL}}}
 		f, err := webhook.New(webhook.Config{
 			Store: q, Timeout: webhook.Never, TLSClientConfig: &tls.Config{RootCAs: roots}, Destinations: []webhook.Destination{d},
 		})
 		must(t, err)
-		xs, err := f.Try(t.Context(), webhook.TryParams{Destination: &d, Trusted: true, Event: eventOf(t, "m1")})
+		xs, err := f.Try(t.Context(), webhook.TryParams{Destination: &d, Event: eventOf(t, "m1")})
 		must(t, err)
 		x := xs[0]
 		steps := []webhook.Millis{x.Connected, x.Secured, x.FirstByte, x.Took}

@@ -96,7 +96,7 @@ const slowLookup = 100 * time.Millisecond // see lookUp
 // slowLookup leaves its slot, and sets w.left, so that tenants whose look-ups hang delay no other. If
 // too many have left, it is cut off.
 func (w *worker) lookUp(slot *slot, l *lane) (t *target, hold HoldKind, err error) {
-	if l.State.target.Load() != nil || w.config.Lookup == nil {
+	if l.State.target.Load() != nil || w.config.Directory == nil {
 		return w.directory.resolve(w.attempts, l)
 	}
 	ctx, cut := context.WithCancel(w.attempts)

@@ -18,14 +18,15 @@ func TestHangingAttemptReturnsItsDeliveryToTheStore(t *testing.T) {
 		var calls atomic.Int32
 		d := &crm(hook)[0]
 		d.MaxConcurrent = 1
-		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+		r.start(webhook.Config{Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
 			if calls.Add(1) == 2 {
 				<-hang // ignores its context
 			}
 			return d, nil
-		}})
+		})})
 		r.track("0")
 		recv.Wait(t.Context(), 1)
+		time.Sleep(time.Second) // so that the next attempt asks again
 		r.track("1")
 		time.Sleep(3 * webhook.DefaultTimeout)
 		if c := r.counts(); c.Claimed != 1 {

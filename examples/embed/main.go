@@ -34,27 +34,18 @@ func main() {
 	}))
 	thisMachine := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-	// Your own table of customers.
-	customers := map[string]*webhook.Destination{
-		"acme": {ID: "acme", Endpoints: []webhook.Endpoint{{URL: crm.URL}}, Secret: "s3cret"},
-	}
-	lookup := func(_ context.Context, id string) (*webhook.Destination, error) {
-		if d := customers[id]; d != nil {
-			return d, nil
-		}
-		return nil, webhook.ErrUnknownDestination
-	}
+	customers := customers{"acme": {{ID: "acme-1", Endpoints: []webhook.Endpoint{{URL: crm.URL}}, Secret: "s3cret"}}}
 
 	store, err := filequeue.Open(folder+"/webhooks", filequeue.Config{})
 	check(err)
 	forwarder, err := webhook.New(webhook.Config{
 		Store:          store,
-		Lookup:         lookup,      // finds a customer's URLs before each attempt
+		Directory:      customers,   // finds the URLs of a customer
 		AllowAddresses: thisMachine, // apart from these, only public addresses are allowed
 	})
 	check(err)
 	go forwarder.Run(ctx) // until Shutdown, which waits for it
-	check(forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Order Placed"}))
+	check(forwarder.Forward(ctx, "acme-1", &analytics.Track{UserId: "u1", Event: "Order Placed"}))
 
 	// Forward has returned nil, so the event is stored, and a crash from here on would
 	// not lose it.
@@ -62,6 +53,24 @@ func main() {
 
 	check(forwarder.Shutdown(ctx))
 	check(store.Close())
+}
+
+// customers stands for your own tables: it has the destinations of each tenant.
+type customers map[string][]webhook.Destination
+
+func (c customers) Destinations(_ context.Context, tenant string) ([]webhook.Destination, error) {
+	return c[tenant], nil
+}
+
+func (c customers) Destination(_ context.Context, id string) (webhook.Destination, error) {
+	for _, ds := range c {
+		for _, d := range ds {
+			if d.ID == id {
+				return d, nil
+			}
+		}
+	}
+	return webhook.Destination{}, webhook.ErrUnknownDestination
 }
 
 func check(err error) {

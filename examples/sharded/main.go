@@ -35,10 +35,8 @@ func main() {
 		store, err := filequeue.Open(folder+"/"+name, filequeue.Config{})
 		check(err)
 		f, err := webhook.New(webhook.Config{
-			Store: store,
-			Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
-				return &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: customers.URL + "/" + id}}}, nil
-			},
+			Store:          store,
+			Directory:      directory{customers.URL},
 			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // this machine
 		})
 		check(err)
@@ -60,6 +58,17 @@ func main() {
 		s.drain(ctx)
 	}
 	fmt.Println(arrived.Load(), "webhooks arrived")
+}
+
+// A directory has a destination for each id, below one URL.
+type directory struct{ url string }
+
+func (d directory) Destination(_ context.Context, id string) (webhook.Destination, error) {
+	return webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: d.url + "/" + id}}}, nil
+}
+
+func (directory) Destinations(context.Context, string) ([]webhook.Destination, error) {
+	return nil, nil
 }
 
 func check(err error) bool {

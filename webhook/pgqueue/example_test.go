@@ -5,7 +5,6 @@ package pgqueue_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -109,7 +108,44 @@ func Example_outboxSQL() {
 	// waiting: 0 <nil>
 }
 
-// Each tenant has a row with its settings. The forwarder asks for it before each attempt.
+// customers is a webhook.Directory: each destination of a tenant has a row.
+type customers struct {
+	db interface { // a pool, or a transaction
+		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	}
+}
+
+func (c customers) Destinations(ctx context.Context, tenant string) ([]webhook.Destination, error) {
+	return c.query(ctx, "tenant = $1", tenant)
+}
+
+func (c customers) Destination(ctx context.Context, id string) (webhook.Destination, error) {
+	ds, err := c.query(ctx, "id = $1", id)
+	if err == nil && len(ds) == 0 {
+		err = webhook.ErrTakesNothing // or ErrUnknownDestination, if the destination may come yet
+	}
+	if err != nil {
+		return webhook.Destination{}, err // any other error: its deliveries wait, and the forwarder asks again
+	}
+	return ds[0], nil
+}
+
+// WithTx makes customers a webhook.TxDirectory: ForwardTx needs no second connection.
+func (c customers) WithTx(tx any) webhook.Directory { return customers{tx.(pgx.Tx)} }
+
+func (c customers) query(ctx context.Context, where, value string) ([]webhook.Destination, error) {
+	rows, err := c.db.Query(ctx, "SELECT id, tenant, url, secret, NOT enabled FROM destinations WHERE "+where, value)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Destination, error) {
+		d := webhook.Destination{Endpoints: make([]webhook.Endpoint, 1)}
+		err := row.Scan(&d.ID, &d.Tenant, &d.Endpoints[0].URL, &d.Secret, &d.Disabled)
+		return d, err
+	})
+}
+
+// Each destination of a tenant has a row with its settings, for which the forwarder asks.
 func Example_tenants() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -118,29 +154,22 @@ func Example_tenants() {
 	}
 	defer pool.Close()
 	if _, err := pool.Exec(ctx, `
-		CREATE TABLE tenants (id text PRIMARY KEY, url text NOT NULL, secret text NOT NULL, enabled bool NOT NULL);
-		INSERT INTO tenants VALUES ('acme', 'https://acme.example/hook', 's3cret', true)`); err != nil {
+		CREATE TABLE destinations (id text PRIMARY KEY, tenant text NOT NULL, url text NOT NULL, secret text NOT NULL, enabled bool NOT NULL);
+		CREATE INDEX ON destinations (tenant);
+		INSERT INTO destinations VALUES ('acme-1', 'acme', 'https://acme.example/hook', 's3cret', true)`); err != nil {
 		log.Fatal(err)
 	}
 
-	lookup := func(ctx context.Context, id string) (*webhook.Destination, error) {
-		d := &webhook.Destination{ID: id, Endpoints: make([]webhook.Endpoint, 1)}
-		var enabled bool
-		err := pool.QueryRow(ctx, "SELECT url, secret, enabled FROM tenants WHERE id = $1", id).
-			Scan(&d.Endpoints[0].URL, &d.Secret, &enabled)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil, webhook.ErrTakesNothing // or ErrUnknownDestination, if the tenant may come yet
-		}
-		d.Disabled = !enabled
-		return d, err // any other error: its deliveries wait, and Lookup is called again
-	}
-
-	acme, err := lookup(ctx, "acme")
+	customers := customers{pool}
+	all, err := customers.Destinations(ctx, "acme")
+	fmt.Println(len(all), all[0].Endpoints[0].URL, err)
+	acme, err := customers.Destination(ctx, "acme-1")
 	fmt.Println(acme.ID, acme.Endpoints[0].URL, acme.Disabled, err)
-	_, err = lookup(ctx, "umbrella")
+	_, err = customers.Destination(ctx, "umbrella-1")
 	fmt.Println(err)
 	// Output:
-	// acme https://acme.example/hook false <nil>
+	// 1 https://acme.example/hook <nil>
+	// acme-1 https://acme.example/hook false <nil>
 	// webhook: destination takes nothing
 }
 

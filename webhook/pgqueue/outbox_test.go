@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/testkit"
@@ -246,5 +247,57 @@ func TestDocumentsOfATransaction(t *testing.T) {
 	}
 	if _, err := directory.WithTx("no transaction").Destinations(ctx, "acme"); err == nil {
 		t.Error("Destinations in a transaction of type string: no error")
+	}
+}
+
+// A sharing directory takes its connections from the pool of the transactions.
+type sharing struct {
+	db interface {
+		QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	}
+}
+
+func (s sharing) Destination(ctx context.Context, id string) (d webhook.Destination, err error) {
+	d = webhook.Destination{Tenant: "acme", Endpoints: []webhook.Endpoint{{URL: "https://acme.example/"}}}
+	return d, s.db.QueryRow(ctx, "SELECT $1::text", id).Scan(&d.ID)
+}
+
+func (s sharing) Destinations(ctx context.Context, tenant string) ([]webhook.Destination, error) {
+	d, err := s.Destination(ctx, tenant+"-1")
+	return []webhook.Destination{d}, err
+}
+
+func (sharing) WithTx(tx any) webhook.Directory { return sharing{tx.(pgx.Tx)} }
+
+// Transactions that hold all connections of the pool from which the Directory takes its own do not
+// wait for each other.
+func TestForwardTxNeedsNoSecondConnection(t *testing.T) {
+	config := pool(t).Config().Copy()
+	config.MaxConns = 4
+	four := testkit.Must(pgxpool.NewWithConfig(t.Context(), config))
+	defer four.Close()
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	f, err := webhook.New(webhook.Config{Store: q, Directory: sharing{four}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var begun, ended sync.WaitGroup
+	begun.Add(int(config.MaxConns))
+	for i := range config.MaxConns {
+		ended.Go(func() {
+			err := pgx.BeginFunc(t.Context(), four, func(tx pgx.Tx) error {
+				begun.Done()
+				begun.Wait() // now no connection is left
+				return f.ForwardTx(t.Context(), tx, "acme-1", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: fmt.Sprint(i)})
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ended.Wait()
+	if s := f.Stats(); s.InTransaction != int64(config.MaxConns) {
+		t.Errorf("%d deliveries are stored in transactions, want %d", s.InTransaction, config.MaxConns)
 	}
 }

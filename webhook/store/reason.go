@@ -23,7 +23,7 @@ const (
 	ReasonExpired  Reason = "expired"  // the retry window ended before an endpoint took the delivery
 	ReasonDisabled Reason = "disabled" // the forwarder has disabled the destination, with Config.BuryDisabled
 
-	ReasonNoEndpoint Reason = "no_endpoint" // Config.Lookup says that the destination takes nothing
+	ReasonNoEndpoint Reason = "no_endpoint" // the Directory says that the destination takes nothing
 )
 
 // Reasons returns all reasons, those of failed attempts first.

@@ -160,13 +160,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	}
 	f := feed.New()
 	if s.forwarder, err = webhook.New(webhook.Config{
-		Store: s.store, Observer: f, DialContext: n.dial, TrustLookup: true, LookupFilters: true,
-		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
-			if d := all.Load().Destination(id); d != nil {
-				return d.Webhook, nil
-			}
-			return nil, webhook.ErrUnknownDestination
-		},
+		Store: s.store, Observer: f, DialContext: n.dial, Directory: config.Directory(all.Load), AnswerAge: time.Nanosecond,
 	}); err != nil {
 		t.Fatal(err)
 	}

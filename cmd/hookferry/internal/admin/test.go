@@ -127,7 +127,9 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 	if err != nil {
 		return nil, err
 	}
-	tried, err := q.config.Forwarder.Try(q.Context(), webhook.TryParams{Destination: d, Trusted: true, Event: e})
+	trusted := *d
+	trusted.Trusted = true
+	tried, err := q.config.Forwarder.Try(q.Context(), webhook.TryParams{Destination: &trusted, Event: e})
 	if err != nil {
 		return nil, err
 	}

@@ -199,6 +199,7 @@ func (r *reader) destination(key string, d *Destination) {
 		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
 		Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
+		Trusted: !r.literal, // the operator wrote the configuration, but not the documents
 	}
 	for _, e := range d.Endpoints {
 		endpoint := webhook.Endpoint{URL: e.URL.Reveal(), Headers: make(map[string]string, len(e.Headers))}

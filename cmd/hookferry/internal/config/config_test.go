@@ -185,7 +185,7 @@ destinations:
 	w.TLS = nil
 	static := map[string]string{"Authorization": "Bearer 0123456789abcdef"}
 	if diff := cmp.Diff(webhook.Destination{
-		ID: "b", Secret: "t0ken", StandardSecrets: b.StandardSecrets, MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4,
+		ID: "b", Trusted: true, Secret: "t0ken", StandardSecrets: b.StandardSecrets, MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4,
 		Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: webhook.ScheduleEager, NetHTTP: true,
 		Filter:    webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 		Endpoints: []webhook.Endpoint{{URL: "http://a.example/hook", Headers: static}, {URL: "http://localhost:1/", Headers: static}},

@@ -69,6 +69,17 @@ func (s *Settings) Keep(old *Settings) {
 	}
 }
 
+// Changed returns the ids of the destinations of next that s has not, or with another Webhook.
+func (s *Settings) Changed(next *Settings) (ids []string) {
+	for i := range next.Destinations {
+		d := &next.Destinations[i]
+		if was := s.Destination(d.ID); was == nil || was.Webhook != d.Webhook {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
+}
+
 // AwaitRestart undoes the changes since old, the settings at the start, that count only after a
 // restart, and returns their keys. Switching TLS on or off needs one, but not another certificate.
 func (s *Settings) AwaitRestart(old *Settings) []string {

@@ -7,6 +7,7 @@
 package config
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"net/netip"
@@ -304,4 +305,20 @@ func (s *Settings) Destination(id string) *Destination {
 		return nil
 	}
 	return &s.Destinations[i]
+}
+
+// A Directory finds the destinations of the settings in use, which it returns. They have no tenants.
+type Directory func() *Settings
+
+// Destination implements webhook.Directory. A destination with an invalid document is unknown.
+func (of Directory) Destination(_ context.Context, id string) (webhook.Destination, error) {
+	if d := of().Destination(id); d != nil && d.Webhook != nil {
+		return *d.Webhook, nil
+	}
+	return webhook.Destination{}, webhook.ErrUnknownDestination
+}
+
+// Destinations implements webhook.Directory.
+func (Directory) Destinations(context.Context, string) ([]webhook.Destination, error) {
+	return nil, nil
 }

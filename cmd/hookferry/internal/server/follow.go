@@ -41,12 +41,8 @@ func (s *server) join() {
 	if s.forwarder == nil { // at the start
 		return
 	}
-	for i := range all.Destinations {
-		d := &all.Destinations[i]
-		if was := before.Destination(d.ID); was == nil || was.Webhook != d.Webhook {
-			s.forwarder.Recheck(d.ID)
-		}
-	}
+	s.forwarder.Recheck("") // also for those that are deleted, which need no attempt
+	s.forwarder.Recheck("", before.Changed(all)...)
 }
 
 // reload reads the settings again, uses them if they are valid, and returns a Watch of their files.

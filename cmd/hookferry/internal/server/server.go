@@ -232,16 +232,10 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		watching.all = append(watching.all, s.tracer)
 	}
 	c := webhook.Config{
-		Note:  s.note,
-		Store: s.store.Store,
-		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
-			if d := s.settings.Load().Destination(id); d != nil {
-				return d.Webhook, nil // nil if the document in the store is not valid
-			}
-			return nil, webhook.ErrUnknownDestination
-		},
-		TrustLookup:    true, // config.ParseDestination refuses addresses in URLs of the admin API
-		LookupFilters:  true,
+		Note:           s.note,
+		Store:          s.store.Store,
+		Directory:      config.Directory(s.settings.Load),
+		AnswerAge:      time.Hour, // join tells the forwarder of changes
 		ServiceName:    settings.Webhooks.Name,
 		AllowAddresses: settings.Webhooks.Allow,
 		Proxy:          settings.Webhooks.ProxyURL(),
