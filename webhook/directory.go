@@ -44,9 +44,10 @@ type LiveDirectory interface {
 // A directory finds destinations: those of Config.Destinations, or of Config.Directory.
 type directory struct {
 	config   *Config
-	answers  answers            // of Config.Directory
-	schedule *scheduler         // is told what has changed
-	static   map[string]*target // of Config.Destinations, by id; does not change after New
+	answers  answers                  // of Config.Directory
+	schedule *scheduler               // is told what has changed
+	static   map[string]*target       // of Config.Destinations, by id; does not change after New
+	tenants  map[string][]Destination // of Config.Destinations, by tenant; does not change after New
 	// nothing stands for each destination that ErrTakesNothing is about. It has no endpoint.
 	nothing *target
 }
@@ -115,24 +116,40 @@ func (ds *directory) route(ctx context.Context, tx any, id string) (route, error
 		return r, err
 	}
 	if t := ds.static[id]; t != nil {
-		r.settings = t.source
+		r.use(t.source)
 	} else {
 		a := ds.find(ctx, tx, question{key: id})
 		r.takesNothing = errors.Is(a.err, ErrTakesNothing)
 		switch {
 		case a.err == nil:
-			r.settings = &a.destinations[0]
+			r.use(&a.destinations[0])
 		case !r.takesNothing && !errors.Is(a.err, ErrUnknownDestination):
 			return r, a.err
 		}
 	}
-	if r.settings != nil {
-		r.tenant = r.settings.Tenant
-		if !r.settings.filters() {
-			r.settings = nil
+	return r, nil
+}
+
+// use makes r the route to d.
+func (r *route) use(d *Destination) {
+	r.tenant = d.Tenant
+	if d.filters() {
+		r.settings = d
+	}
+}
+
+// of returns the destinations of a tenant.
+func (ds *directory) of(ctx context.Context, tx any, tenant string) ([]Destination, error) {
+	if ds.config.Directory == nil {
+		return ds.tenants[tenant], nil
+	}
+	a := ds.find(ctx, tx, question{true, tenant})
+	for i := range a.destinations {
+		if id := a.destinations[i].ID; id == "" || len(id) > maxID {
+			return nil, fmt.Errorf("webhook: the Directory has a destination of %q whose id has %d bytes, 1 to %d are allowed", tenant, len(id), maxID)
 		}
 	}
-	return r, nil
+	return a.destinations, a.err
 }
 
 // find answers q for a call, which is part of the transaction tx unless that is nil. A TxDirectory is

@@ -44,7 +44,7 @@ func New(c Config) (*Forwarder, error) {
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
 	f.directory = directory{
-		config: &f.config, static: make(map[string]*target),
+		config: &f.config, static: make(map[string]*target), tenants: make(map[string][]Destination),
 		nothing: &target{limits: schedule.Limits{Slots: c.MaxConcurrent, Window: c.Window}},
 	}
 	f.recorder.config = &f.config
@@ -58,6 +58,7 @@ func New(c Config) (*Forwarder, error) {
 		wrong = append(wrong, faults.Under(field)...)
 		wrong.Refuse(f.directory.static[d.ID] != nil, field+".ID", "%q is given twice", d.ID)
 		f.directory.static[d.ID] = t
+		f.directory.tenants[d.Tenant] = append(f.directory.tenants[d.Tenant], d)
 	}
 	if wrong != nil {
 		wrong.Sort(c)

@@ -63,6 +63,78 @@ func oneOf(n, i int, what string, err error) error {
 	return err
 }
 
+// Send forwards calls to the destinations of a tenant: to each whose Filter takes the call. All
+// deliveries are stored in one commit. If a tenant has no destination, or is not known, nothing is
+// stored, and it is no error. Send returns what became of each call, and the errors of Forward and of
+// the Directory. ErrTooLarge says that there were more than MaxFanOut deliveries, one for each call
+// and destination.
+func (f *Forwarder) Send(ctx context.Context, tenant string, calls ...event.Call) ([]Sent, error) {
+	events, err := encode(calls)
+	if err != nil {
+		return nil, err
+	}
+	sent := make([]Sent, len(events))
+	return sent, f.send(ctx, nil, tenant, events, sent, f.put)
+}
+
+// SendTx is Send in a transaction of the caller, as ForwardTx is Forward. Each call that is stored is
+// one statement.
+func (f *Forwarder) SendTx(ctx context.Context, tx any, tenant string, calls ...event.Call) ([]Sent, error) {
+	outbox, err := f.outbox()
+	if err != nil {
+		return nil, err
+	}
+	events, err := encode(calls)
+	if err != nil {
+		return nil, err
+	}
+	put := func(ctx context.Context, b *batch) (int, error) { return f.putTx(ctx, outbox, tx, b) }
+	sent := make([]Sent, len(events))
+	for i := range events { // one by one, because PutTx does not say which deliveries it has stored
+		if err := f.send(ctx, tx, tenant, events[i:i+1], sent[i:i+1], put); err != nil {
+			return nil, oneOf(len(events), i, "call", err)
+		}
+	}
+	return sent, nil
+}
+
+// Sent says what became of a call of Send: for how many destinations of the tenant it is stored, is
+// left out because the store remembers its id, and is left out by a Filter or a Transform, or because
+// the Transform failed. If all are zero, the tenant has no destination, or the integrations of the call
+// switch Webhooks off.
+type Sent struct{ Stored, Duplicates, Filtered int }
+
+// MaxFanOut bounds the deliveries of one call of Send: its calls, times the destinations of the tenant.
+const MaxFanOut = 4096
+
+// send passes a delivery of each event for each destination of a tenant to queue.
+func (f *Forwarder) send(ctx context.Context, tx any, tenant string, events []event.Event, sent []Sent, queue queue) error {
+	if err := f.takes(events); err != nil {
+		return err
+	}
+	if tenant == "" || len(tenant) > maxID {
+		return fmt.Errorf("webhook: the tenant has %d bytes, 1 to %d are allowed", len(tenant), maxID)
+	}
+	destinations, err := f.directory.of(ctx, tx, tenant)
+	if err != nil {
+		return err
+	}
+	if n := len(destinations) * len(events); n > MaxFanOut {
+		return fmt.Errorf("%w: %d events for %d destinations of a tenant; at most %d deliveries are allowed", ErrTooLarge, len(events), len(destinations), MaxFanOut)
+	}
+	var array [8]route
+	routes := array[:0]
+	for i := range destinations {
+		r := route{id: destinations[i].ID}
+		r.use(&destinations[i])
+		routes = append(routes, r)
+	}
+	if len(routes) == 0 {
+		f.recorder.count(func(s *Stats) { s.NoDestination += int64(len(events)) })
+	}
+	return f.store(ctx, routes, events, sent, queue)
+}
+
 // ForwardEvents is Forward for several destinations, and for events that the caller has made with
 // package event, or by hand: these it checks with Event.Check. It stores all deliveries in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
@@ -89,20 +161,30 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 
 // ForwardEventsTx is ForwardTx for several destinations, and for events as in ForwardEvents.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
+	outbox, err := f.outbox()
+	if err != nil {
+		return err
+	}
+	return f.forward(ctx, tx, destinations, events, func(ctx context.Context, b *batch) (int, error) { return f.putTx(ctx, outbox, tx, b) })
+}
+
+func (f *Forwarder) outbox() (store.Outbox, error) {
 	outbox, ok := f.config.Store.(store.Outbox)
 	if !ok {
-		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
+		return nil, fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
 	}
-	return f.forward(ctx, tx, destinations, events, func(ctx context.Context, b *batch) (int, error) {
-		stored, err := outbox.PutTx(ctx, tx, b.puts)
-		if err == nil {
-			f.recorder.count(func(s *Stats) {
-				s.InTransaction += int64(stored)
-				s.Duplicates += int64(len(b.puts) - stored)
-			})
-		}
-		return stored, err
-	})
+	return outbox, nil
+}
+
+// putTx is put in the transaction tx.
+func (f *Forwarder) putTx(ctx context.Context, outbox store.Outbox, tx any, b *batch) (stored int, err error) {
+	if stored, err = outbox.PutTx(ctx, tx, b.puts); err == nil {
+		f.recorder.count(func(s *Stats) {
+			s.InTransaction += int64(stored)
+			s.Duplicates += int64(len(b.puts) - stored)
+		})
+	}
+	return stored, err
 }
 
 // A batch holds the deliveries of one call, and the store's results for them.
@@ -111,22 +193,37 @@ type batch struct {
 	results []store.Result
 }
 
+// tell says in sent which of the puts were stored. Stored of each has the number of its puts, and
+// stored is how many are stored of all.
+func (b *batch) tell(sent []Sent, stored int) {
+	if len(sent) == 1 {
+		sent[0].Stored, sent[0].Duplicates = stored, sent[0].Stored-stored
+		return
+	}
+	results := b.results
+	for i := range sent {
+		s := &sent[i]
+		for _, r := range results[:s.Stored] {
+			if !r.Stored {
+				s.Duplicates++
+			}
+		}
+		results = results[s.Stored:]
+		s.Stored -= s.Duplicates
+	}
+}
+
 // batches is a pool of *batch, each with space for at most 4096 deliveries.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // forward passes a delivery of each event for each destination to queue. Unless tx is nil, the call is
 // part of that transaction.
-func (f *Forwarder) forward(ctx context.Context, tx any, destinations []string, events []event.Event, queue func(context.Context, *batch) (stored int, err error)) error {
-	if f.open.Err() != nil {
-		return ErrClosed
+func (f *Forwarder) forward(ctx context.Context, tx any, destinations []string, events []event.Event, queue queue) error {
+	if err := f.takes(events); err != nil {
+		return err
 	}
 	if len(destinations) == 0 {
 		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
-	}
-	for i := range events {
-		if err := events[i].Check(); err != nil {
-			return oneOf(len(events), i, "event", err)
-		}
 	}
 	var array [8]route // saves an allocation for calls with few destinations
 	routes := array[:0]
@@ -137,6 +234,28 @@ func (f *Forwarder) forward(ctx context.Context, tx any, destinations []string, 
 		}
 		routes = append(routes, r)
 	}
+	return f.store(ctx, routes, events, nil, queue)
+}
+
+// A queue stores a batch, and returns how many of its deliveries are new.
+type queue func(context.Context, *batch) (stored int, err error)
+
+// takes returns an error if the Forwarder takes no events, or not these.
+func (f *Forwarder) takes(events []event.Event) error {
+	if f.open.Err() != nil {
+		return ErrClosed
+	}
+	for i := range events {
+		if err := events[i].Check(); err != nil {
+			return oneOf(len(events), i, "event", err)
+		}
+	}
+	return nil
+}
+
+// store passes a delivery of each event for each route to queue. Unless sent is nil, it gets what became
+// of each event.
+func (f *Forwarder) store(ctx context.Context, routes []route, events []event.Event, sent []Sent, queue queue) error {
 	b := batches.Get().(*batch)
 	defer func() {
 		// Stores and observers keep no reference to b, so another call can use it.
@@ -145,14 +264,16 @@ func (f *Forwarder) forward(ctx context.Context, tx any, destinations []string, 
 			batches.Put(b)
 		}
 	}()
-	b.puts = slices.Grow(b.puts, len(destinations)*len(events))
-	off, err := f.appendDeliveries(ctx, b, routes, events)
+	b.puts = slices.Grow(b.puts, len(routes)*len(events))
+	off, err := f.appendDeliveries(ctx, b, routes, events, sent)
+	stored := 0
 	if err == nil && len(b.puts) > 0 {
-		_, err = queue(ctx, b)
+		stored, err = queue(ctx, b)
 	}
 	if err != nil {
 		return err
 	}
+	b.tell(sent, stored)
 	f.recorder.count(func(s *Stats) { s.Off += int64(off) })
 	for i := range routes {
 		r := &routes[i]
@@ -168,7 +289,7 @@ func (f *Forwarder) forward(ctx context.Context, tx any, destinations []string, 
 
 // appendDeliveries appends the deliveries of events to b. It counts in each route the events that
 // it leaves out, and returns how many events are Off. It fails only if ctx ends during a Transform.
-func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []route, events []event.Event) (off int, err error) {
+func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []route, events []event.Event, sent []Sent) (off int, err error) {
 	now := f.config.now().UTC()
 	trace := event.TraceOf(ctx)
 	for i := range events {
@@ -178,6 +299,7 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 			continue
 		}
 		id := deliveryID(e)
+		before := len(b.puts)
 		for j := range routes {
 			r := &routes[j]
 			if r.takesNothing {
@@ -204,6 +326,10 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 				}
 			}
 			b.puts = append(b.puts, p)
+		}
+		if sent != nil {
+			sent[i].Stored = len(b.puts) - before // see batch.tell
+			sent[i].Filtered = len(routes) - sent[i].Stored
 		}
 	}
 	return off, nil

@@ -11,6 +11,7 @@ type Stats struct {
 	Accepted, InTransaction int64
 	Duplicates              int64 // deliveries left out because the store remembers their IDs
 	Off                     int64 // events left out because their integrations switch Webhooks off
+	NoDestination           int64 // events of Send for tenants without a destination
 	// Resent counts the requests made twice within an attempt, because the receiver closed the kept
 	// connection without an answer, or with a 408 or 400 for an idle one, or refused the request by a
 	// frame of HTTP/2. It may have got both, except with HTTP/2.

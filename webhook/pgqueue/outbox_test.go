@@ -271,7 +271,7 @@ func (sharing) WithTx(tx any) webhook.Directory { return sharing{tx.(pgx.Tx)} }
 
 // Transactions that hold all connections of the pool from which the Directory takes its own do not
 // wait for each other.
-func TestForwardTxNeedsNoSecondConnection(t *testing.T) {
+func TestForwardTxAndSendTxNeedNoSecondConnection(t *testing.T) {
 	config := pool(t).Config().Copy()
 	config.MaxConns = 4
 	four := testkit.Must(pgxpool.NewWithConfig(t.Context(), config))
@@ -289,7 +289,12 @@ func TestForwardTxNeedsNoSecondConnection(t *testing.T) {
 			err := pgx.BeginFunc(t.Context(), four, func(tx pgx.Tx) error {
 				begun.Done()
 				begun.Wait() // now no connection is left
-				return f.ForwardTx(t.Context(), tx, "acme-1", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: fmt.Sprint(i)})
+				order := &analytics.Track{UserId: "u1", Event: "Paid", MessageId: fmt.Sprint(i)}
+				if i%2 == 0 {
+					return f.ForwardTx(t.Context(), tx, "acme-1", order)
+				}
+				_, err := f.SendTx(t.Context(), tx, "acme", order)
+				return err
 			})
 			if err != nil {
 				t.Error(err)
