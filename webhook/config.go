@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/check"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -145,6 +146,10 @@ type Config struct {
 	// Zero means DefaultDeadMaxBytes, and Unlimited no bound. With a store that does not know the
 	// total size, Unlimited also saves reading all dead letters every hour.
 	DeadMaxBytes int64
+
+	// Catalogue lists the types of events that Forward and its variants take, beside those of tracking
+	// calls; for others they return a *event.CallError. Nil means any type.
+	Catalogue *event.Catalogue
 
 	Observer Observer // is told what happens to deliveries; nil means none, which costs nothing
 	// Logger gets warnings, failed attempts, dead letters, and the recoveries of destinations. Nil

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -246,7 +247,7 @@ func (f *Forwarder) takes(events []event.Event) error {
 		return ErrClosed
 	}
 	for i := range events {
-		if err := events[i].Check(); err != nil {
+		if err := cmp.Or(events[i].Check(), f.config.Catalogue.Check(events[i].Type)); err != nil {
 			return oneOf(len(events), i, "event", err)
 		}
 	}

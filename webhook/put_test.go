@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -45,6 +46,26 @@ func TestDeliveryStoredDespiteAnErrorIsAttempted(t *testing.T) {
 		time.Sleep(time.Second)
 		if n, s := len(recv.Requests()), r.Stats(); n != 1 || s.Duplicates != 1 {
 			t.Errorf("got %d requests, Stats() = %+v; want 1 request and 1 duplicate", n, s)
+		}
+	})
+}
+
+// With a catalogue, an event of another type is an error, and nothing of the call is stored.
+func TestForwardRefusesTypesThatAreNotInTheCatalogue(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "shh")
+		catalogue, err := event.NewCatalogue(event.Type{Type: "invoice.paid"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.start(webhook.Config{Destinations: crm(hook), Catalogue: catalogue})
+		paid := &event.Custom{Type: "invoice.paid"}
+		err = r.Forward(t.Context(), "crm", paid, &event.Custom{Type: "invoice.payed"})
+		if refused, ok := errors.AsType[*event.CallError](err); !ok || refused.Field != "type" || r.Stats().Accepted != 0 {
+			t.Errorf("Forward = %v, Stats() = %+v, want a CallError about the type, and nothing accepted", err, r.Stats())
+		}
+		if err := r.Forward(t.Context(), "crm", paid, call("1")); err != nil || r.Stats().Accepted != 2 {
+			t.Errorf("Forward = %v, Stats() = %+v, want both accepted", err, r.Stats())
 		}
 	})
 }
