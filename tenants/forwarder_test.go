@@ -1,0 +1,84 @@
+package tenants_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/tenants"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// A forwarder that has the directory signs with its secrets, and follows its changes: two seconds
+// after one, deliveries go to the new URL, wait, or are not stored.
+func TestForwarderFollowsTheDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := memqueue.Open(memqueue.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		d, err := tenants.New(s, tenants.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		first, second := network.Receiver("https://first.example/", ""), network.Receiver("https://second.example/", "")
+		f, err := webhook.New(webhook.Config{Store: s, Directory: d, DialContext: network.DialContext, TLSClientConfig: network.TLSClientConfig()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := make(chan error, 1)
+		go func() { ran <- f.Run(context.Background()) }() // until Shutdown
+		tenant, err := d.CreateTenant(t.Context(), tenants.Tenant{ID: "acme"}, "ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, _, err := d.Create(t.Context(), at("https://first.example/"), "ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := func(when string, firsts, seconds int) {
+			t.Helper()
+			time.Sleep(2 * time.Second)
+			if err := f.Forward(t.Context(), made.ID, &event.Custom{Type: "invoice.paid"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			if a, b := len(first.Requests()), len(second.Requests()); a != firsts || b != seconds {
+				t.Errorf("%s: %d and %d requests, want %d and %d", when, a, b, firsts, seconds)
+			}
+		}
+		want("after Create", 1, 0)
+		made.Endpoints[0].URL = "https://second.example/"
+		if made, err = d.Update(t.Context(), made, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		want("after Update", 1, 1)
+		tenant.Disabled = true
+		if tenant, err = d.UpdateTenant(t.Context(), tenant, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		want("while the tenant is disabled", 1, 1)
+		tenant.Disabled = false
+		if _, err = d.UpdateTenant(t.Context(), tenant, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		want("after it is enabled", 1, 3)
+		if err = d.DeleteTenant(t.Context(), "acme", "ann"); err != nil {
+			t.Fatal(err)
+		}
+		want("after DeleteTenant", 1, 3)
+		if err := f.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+}
