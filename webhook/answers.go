@@ -81,12 +81,12 @@ func (as *answers) find(ctx context.Context, q question) *answer {
 	if a := as.kept(q); a != nil {
 		return a
 	}
-	ctx, cancel := context.WithTimeout(ctx, as.config.Timeout)
+	limited, cancel := context.WithTimeout(ctx, as.config.Timeout)
 	defer cancel()
 	for {
 		a, mine := as.join(q)
 		if mine {
-			a.ask(ctx, q, as.config.Directory)
+			a.ask(limited, q, as.config.Directory)
 			a.cut = ctx.Err() != nil
 			as.answered(q, a)
 			return a
@@ -96,8 +96,8 @@ func (as *answers) find(ctx context.Context, q question) *answer {
 			if !a.cut {
 				return a
 			}
-		case <-ctx.Done():
-			return &answer{err: &directoryError{ctx.Err()}}
+		case <-limited.Done():
+			return &answer{err: &directoryError{limited.Err()}}
 		}
 	}
 }

@@ -172,6 +172,28 @@ func TestTheSameQuestionIsAskedOnceAtATime(t *testing.T) {
 	})
 }
 
+// A Directory that hangs is asked once by all who wait, and they fail together.
+func TestADirectoryThatHangsIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &directory{slow: time.Hour}
+		f, err := webhook.New(webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{})), Directory: d})
+		must(t, err)
+		var calls sync.WaitGroup
+		for range 50 {
+			time.Sleep(time.Millisecond)
+			calls.Go(func() {
+				if err := f.Forward(t.Context(), "crm", call("m")); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Forward() = %v, want that the time is over", err)
+				}
+			})
+		}
+		calls.Wait()
+		if n := d.questions(); n != 1 {
+			t.Errorf("%d questions for 50 calls, want 1", n)
+		}
+	})
+}
+
 // What is used often is kept, whatever else is asked for; the rest is forgotten at the bounds.
 func TestAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
