@@ -10,6 +10,10 @@ var forwarder = []soak{
 		what: "a forwarder and two receivers on one database in virtual time, which crash at any step: each event is applied once",
 	},
 	{
+		name: "inbox", dir: "interop/inbox", program: []string{"./run"},
+		what: "receivers on PostgreSQL, MariaDB and SQLite are killed while 64 senders repeat each event: each is applied once",
+	},
+	{
 		name: "planted", dir: "internal/simulation", test: "TestPlantedFaultsAreFound",
 		what: "faults planted into the file store: the simulation finds each",
 	},

@@ -100,7 +100,7 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 			}
 			if live.Event != nil {
 				filter.Set(api.ParamAfter, strconv.FormatUint(live.Event.Seq, 10))
-				r.post(ctx, live.Event)
+				r.post(ctx, live.Event.ID, live.Event.Body)
 			}
 		}
 		var refused *api.Error
@@ -119,19 +119,32 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 	}
 }
 
-// post posts one event and prints the answer. The webhook-id is the id of the event. The server itself
+// replay posts one dead letter, with a good status or an error. The server does not change it.
+func (r *relay) replay(ctx context.Context, key string) error {
+	d, err := api.Do[api.Delivery](ctx, r.command.client, api.Request{Path: api.Path(api.DeadLetterPath, key)})
+	if err != nil {
+		return err
+	}
+	if status := r.post(ctx, d.ID, d.Body); status < 200 || status > 299 {
+		return errors.New("the receiver did not accept it")
+	}
+	return nil
+}
+
+// post posts one event and prints the answer, whose status it returns. The webhook-id is the id of the event. The server itself
 // sends a digest of the id and the source.
-func (r *relay) post(ctx context.Context, e *api.Event) {
-	tried, err := r.forwarder.Try(ctx, webhook.TryParams{Destination: r.receiver, Event: event.Event{ID: e.ID, Body: e.Body}})
+func (r *relay) post(ctx context.Context, id string, body []byte) (status int) {
+	tried, err := r.forwarder.Try(ctx, webhook.TryParams{Destination: r.receiver, Event: event.Event{ID: id, Body: body}})
 	switch {
 	case ctx.Err() != nil:
-		return
+		return 0
 	case err != nil:
 		tried = []webhook.TryResult{{Attempt: webhook.Attempt{At: time.Now(), Error: err.Error()}}}
 	}
 	answer := "no answer: " + tried[0].Error
-	if status := tried[0].Status; status != 0 {
+	if status = tried[0].Status; status != 0 {
 		answer = fmt.Sprintf("answered %d %s", status, http.StatusText(status))
 	}
-	r.print(received{At: tried[0].At, Answer: clean(answer) + " in " + millis(tried[0].Took)}, e.Body)
+	r.print(received{At: tried[0].At, Answer: clean(answer) + " in " + millis(tried[0].Took)}, body)
+	return status
 }

@@ -17,6 +17,7 @@ import (
 var actions = map[string]func(*command) action{
 	"serve":               serve,
 	"listen":              listen,
+	"probe":               probe,
 	"send track":          func(c *command) action { return send(c, new(analytics.Track)) },
 	"send identify":       func(c *command) action { return send(c, new(analytics.Identify)) },
 	"send page":           func(c *command) action { return send(c, new(analytics.Page)) },

@@ -108,8 +108,7 @@ var dialects = [...]struct {
 			`CREATE TABLE IF NOT EXISTS $table (id varchar(1024) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY, received bigint NOT NULL, KEY $index (received)) ENGINE=InnoDB`,
 		},
 		// The change makes the count of an id that is there 2, with and without the flag
-		// CLIENT_FOUND_ROWS of the connection, and it takes the exclusive lock at once: INSERT IGNORE
-		// takes a shared one, with which those that wait deadlock when the first one rolls back.
+		// CLIENT_FOUND_ROWS of the connection. INSERT IGNORE would hide other errors, too.
 		insert: `INSERT INTO $table (id, received) VALUES (?, ?) ON DUPLICATE KEY UPDATE received = received + 1`,
 		remove: `DELETE FROM $table WHERE received < ? ORDER BY received LIMIT $max`,
 	},
