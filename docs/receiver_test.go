@@ -4,6 +4,7 @@ package docs_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/signature/receivertest"
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -179,5 +181,21 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			sent = tt.body
 		}
 		post("Standard Webhooks "+tt.name, "/standard", sent, header, tt.status)
+	}
+	probeReceiver(t, base, client.Transport)
+}
+
+// probeReceiver runs the checks of hookferry probe --changes.
+func probeReceiver(t *testing.T, base string, transport http.RoundTripper) {
+	for _, c := range []receivertest.Config{
+		{URL: base + "/hook", Secrets: []signature.Secret{xSecret}},
+		{URL: base + "/standard", Secrets: []signature.Secret{standardSecret}, Scheme: signature.StandardWebhooks},
+	} {
+		c.Transport = transport
+		for _, check := range receivertest.Checks() {
+			if err := check.Run(t.Context(), c); err != nil && !errors.Is(err, receivertest.ErrSkipped) {
+				t.Errorf("%s: %s: %v", c.URL, check.Name, err)
+			}
+		}
 	}
 }

@@ -47,9 +47,10 @@ func (*muxed) HandlerFunc(f http.HandlerFunc) http.Handler { return f }
 
 func TestReceiverInPlainGo(t *testing.T) {
 	testHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil {
-			t.Error(err)
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
 		}
 		good := false
 		if r.URL.Path == "/standard" {
