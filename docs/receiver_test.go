@@ -28,11 +28,11 @@ const xSecret = "s3cret ✓"
 var standardSecret = signature.NewStandardSecret()
 
 // endings is a webhook.Observer that sends the end of each delivery to a channel.
-type endings chan webhook.Ended
+type endings chan webhook.Record
 
 func (endings) Accepted(webhook.Accepted)   {}
 func (endings) Attempted(webhook.Attempted) {}
-func (e endings) Ended(end webhook.Ended)   { e <- end }
+func (e endings) Ended(end webhook.Record)   { e <- end }
 
 // testHandler tests a receiver that is written in Go, in virtual time.
 func testHandler(t *testing.T, h http.Handler) {

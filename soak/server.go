@@ -56,6 +56,6 @@ var server = []soak{
 		what: "that a list of a million members takes no memory of its own",
 		dir:  "cmd/hookferry/internal/admin", test: "TestLongUpload",
 	},
-	{name: "page", what: "what the page costs the browser while 1,000 events a second come and 10,000 dead letters are replayed",
+	{name: "page", what: "what the page costs the browser while 1,000 events a second come and 10,000 dead letters are retried",
 		dir: "cmd/hookferry/internal/page/e2e", program: []string{"./run", "smooth"}},
 }

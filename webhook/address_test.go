@@ -88,7 +88,7 @@ func TestNonPublicAddressIsRefusedUnlessTrustedOrAllowed(t *testing.T) {
 			t.Error(err)
 		}
 		server.Close()
-		dead := collect(t, f.Dead(t.Context(), webhook.EndedFilter{}))
+		dead := collect(t, f.Deliveries(t.Context(), webhook.Query{States: []webhook.State{webhook.StateDead}}))
 		if !tt.ok && len(dead) != 1 {
 			t.Errorf("%s: got %d dead letters, want 1", tt.name, len(dead))
 		} else if !tt.ok && (dead[0].Reason != webhook.ReasonAddress || !strings.Contains(dead[0].Attempts[0].Error, "not public")) {

@@ -361,7 +361,7 @@ func TestTrustIsOfADestination(t *testing.T) {
 	if !slices.Equal(paths, []string{"/trusted"}) {
 		t.Errorf("got requests for %q, want only that of the trusted destination", paths)
 	}
-	if dead := collect(t, f.Dead(t.Context(), webhook.EndedFilter{})); len(dead) != 1 || dead[0].Reason != webhook.ReasonAddress || !strings.HasSuffix(dead[0].Attempts[0].Endpoint, "/other") {
+	if dead := collect(t, f.Deliveries(t.Context(), webhook.Query{States: []webhook.State{webhook.StateDead}})); len(dead) != 1 || dead[0].Reason != webhook.ReasonAddress || !strings.HasSuffix(dead[0].Attempts[0].Endpoint, "/other") {
 		t.Errorf("the dead letters are %+v, want that of the other destination", dead)
 	}
 }
@@ -371,4 +371,4 @@ type ends chan struct{}
 
 func (ends) Accepted(webhook.Accepted)   {}
 func (ends) Attempted(webhook.Attempted) {}
-func (e ends) Ended(webhook.Ended)       { e <- struct{}{} }
+func (e ends) Ended(webhook.Record)      { e <- struct{}{} }

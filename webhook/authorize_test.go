@@ -62,7 +62,7 @@ func TestAuthorizeSetsHeadersOfEachRequest(t *testing.T) {
 			}
 			// A token that the endpoint echoes in its answer is redacted before the answer is stored.
 			kept := fmt.Sprintf("%+v", xs)
-			for d, err := range r.queue.Waiting(t.Context(), "crm", "") {
+			for d, err := range r.Deliveries(t.Context(), webhook.Query{}) {
 				must(t, err)
 				kept += fmt.Sprintf("%+v", d.Attempts)
 			}

@@ -47,7 +47,7 @@ func (q countedQueue) Settle(ctx context.Context, ss []store.Settlement) (int, e
 	n, err := q.Store.Settle(ctx, ss)
 	for i := range ss[:n] {
 		if ss[i].Verdict == store.Done {
-			q.ended.Ended(webhook.Ended{})
+			q.ended.Ended(webhook.Record{})
 		}
 	}
 	return n, err

@@ -82,8 +82,8 @@ func TestClockSetBackBetweenRunsDelaysNoDelivery(t *testing.T) {
 		if len(dead) != 1 || dead[0].ID != "refused" {
 			t.Fatalf("Dead() = %+v, want only the delivery \"refused\"", dead)
 		}
-		if n, err := r.Replay(t.Context(), dead[0].Key); n != 1 || err != nil {
-			t.Errorf("Replay() = %d, %v, want 1", n, err)
+		if n, err := r.Retry(t.Context(), dead[0].Ref()); n.Changed != 1 || err != nil {
+			t.Errorf("Retry() = %+v, %v, want 1", n, err)
 		}
 		time.Sleep(2 * day)
 		if s := r.Stats(); s.Delivered != 4 || r.counts() != (webhook.Counts{}) {
@@ -148,8 +148,8 @@ func TestClockSetForwardEndsRetryWindows(t *testing.T) {
 			t.Errorf("Stats() = %+v with %d requests; want 1 delivered, 1 expired and 1 request", s, len(recv.Requests()))
 		}
 		// This must follow within a minute, before the retention discards the dead letters as too old.
-		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{})); n != 2 || err != nil {
-			t.Errorf("ReplayAll() = %d, %v, want 2", n, err)
+		if n, err := last(r.RetryAll(t.Context(), webhook.Query{})); n != 2 || err != nil {
+			t.Errorf("RetryAll() = %d, %v, want 2", n, err)
 		}
 		time.Sleep(time.Second)
 		if s := r.Stats(); s.Delivered != 3 || r.counts() != (webhook.Counts{}) {

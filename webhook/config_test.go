@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
@@ -162,6 +163,7 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 		Note:             func() []byte { return nil },
 		MaxBytesInFlight: 1 << 20,
 		Destinations:     []Destination{{ID: "x"}},
+		Catalogue:        new(event.Catalogue),
 		ServiceName:      "Acme",
 		Timeout:          time.Second,
 		DeadMaxAge:       time.Hour,

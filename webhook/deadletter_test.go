@@ -40,13 +40,13 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 		began := time.Now().UTC()
 		r.bury(1, time.Minute)
 		all := r.dead()
-		got, err := r.DeadLetter(t.Context(), all[0].Key)
+		got, err := r.Delivery(t.Context(), all[0].Ref())
 		must(t, err)
 		if diff := cmp.Diff(all[0], got); diff != "" {
-			t.Errorf("DeadLetter() differs from what Dead yields (-Dead +DeadLetter)\n%s", diff)
+			t.Errorf("Delivery() differs from what Deliveries yields (-Deliveries +Delivery)\n%s", diff)
 		}
 		if !strings.Contains(string(got.Body), `"dead-0"`) || got.Reason != webhook.ReasonRefused || len(got.Attempts) != 2 {
-			t.Fatalf("DeadLetter() = %+v, want the body of dead-0, the reason %q and 2 attempts", got, webhook.ReasonRefused)
+			t.Fatalf("Delivery() = %+v, want the body of dead-0, the reason %q and 2 attempts", got, webhook.ReasonRefused)
 		}
 		for i, want := range []webhook.Attempt{
 			{Try: 1, Endpoint: hook, Status: 503, Reason: webhook.ReasonServerError, Answer: "come back"},
@@ -61,23 +61,24 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 				t.Errorf("attempt %d (-want +got)\n%s", i, diff)
 			}
 		}
-		if _, err := r.Discard(t.Context(), got.Key); err != nil {
+		if _, err := r.Discard(t.Context(), got.Ref()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.DeadLetter(t.Context(), got.Key); !errors.Is(err, webhook.ErrNoDeadLetter) {
-			t.Errorf("DeadLetter() of a discarded one = %v, want ErrNoDeadLetter", err)
+		if _, err := r.Delivery(t.Context(), got.Ref()); !errors.Is(err, webhook.ErrNoDelivery) {
+			t.Errorf("Delivery() of a discarded one = %v, want ErrNoDelivery", err)
 		}
 	})
 }
 
-// last returns the last pair that seq yields.
-func last(seq iter.Seq2[int, error]) (n int, err error) {
-	for n, err = range seq {
+// last returns how many deliveries seq says were changed at last.
+func last(seq iter.Seq2[webhook.Progress, error]) (n int, err error) {
+	var p webhook.Progress
+	for p, err = range seq {
 	}
-	return n, err
+	return p.Changed, err
 }
 
-func TestReplayAllYieldsItsProgress(t *testing.T) {
+func TestRetryAllYieldsItsProgress(t *testing.T) {
 	const n = 1100 // more than a store lists in one call
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(hook, "", step.Answer(404))
@@ -85,44 +86,45 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 		r.bury(n, 0)
 		time.Sleep(time.Second)
 		for _, tt := range []struct {
-			filter webhook.EndedFilter
-			want   int
+			query webhook.Query
+			want  int
 		}{
-			{webhook.EndedFilter{}, n},
-			{webhook.EndedFilter{Destination: "crm"}, n},
-			{webhook.EndedFilter{Destination: "other"}, 0},
-			{webhook.EndedFilter{Reason: webhook.ReasonExpired}, 0},
-			{webhook.EndedFilter{Type: "track"}, n},
-			{webhook.EndedFilter{From: time.Now()}, 0},
+			{webhook.Query{}, n},
+			{webhook.Query{States: []webhook.State{webhook.StateDead}}, n},
+			{webhook.Query{Destinations: []string{"crm"}}, n},
+			{webhook.Query{Destinations: []string{"other"}}, 0},
+			{webhook.Query{Reason: webhook.ReasonExpired}, 0},
+			{webhook.Query{Type: "track"}, n},
+			{webhook.Query{From: time.Now()}, 0},
 		} {
-			if got, err := r.CountDead(t.Context(), tt.filter); got != tt.want || err != nil {
-				t.Errorf("CountDead(%+v) = %d, %v; want %d", tt.filter, got, err, tt.want)
+			if got, err := r.Count(t.Context(), tt.query); got != tt.want || err != nil {
+				t.Errorf("Count(%+v) = %d, %v; want %d", tt.query, got, err, tt.want)
 			}
 		}
 
-		// ReplayAll may be stopped after its first commit. Another call replays the rest.
-		for done, err := range r.ReplayAll(t.Context(), webhook.EndedFilter{}) {
-			if done != 256 || err != nil {
-				t.Fatalf("ReplayAll yields %d, %v first; want 256", done, err)
+		// RetryAll may be stopped after its first commit. Another call retries the rest.
+		for done, err := range r.RetryAll(t.Context(), webhook.Query{}) {
+			if done.Changed != 256 || err != nil {
+				t.Fatalf("RetryAll yields %+v, %v first; want 256", done, err)
 			}
 			break
 		}
 		time.Sleep(time.Second)
 		if got := len(r.dead()); got != n {
-			t.Errorf("got %d dead letters after 256 were replayed and refused again, want %d", got, n)
+			t.Errorf("got %d dead letters after 256 were retried and refused again, want %d", got, n)
 		}
 		before := len(crm.Requests())
 		var steps []int
-		for done, err := range r.ReplayAll(t.Context(), webhook.EndedFilter{}) {
+		for done, err := range r.RetryAll(t.Context(), webhook.Query{}) {
 			must(t, err)
-			steps = append(steps, done)
-			time.Sleep(time.Second) // the replayed deliveries become dead letters again
+			steps = append(steps, done.Changed)
+			time.Sleep(time.Second) // the retried deliveries become dead letters again
 		}
 		if diff := cmp.Diff([]int{256, 512, 768, 1024, n}, steps); diff != "" {
-			t.Errorf("numbers that ReplayAll yields (-want +got)\n%s", diff)
+			t.Errorf("numbers that RetryAll yields (-want +got)\n%s", diff)
 		}
 		if got := len(crm.Requests()) - before; got != n {
-			t.Errorf("got %d requests for the replay of %d dead letters, want one for each", got, n)
+			t.Errorf("got %d requests for the retry of %d dead letters, want one for each", got, n)
 		}
 
 		// When its context ends, DiscardAll yields how many it has discarded.
@@ -130,42 +132,42 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 		defer cancel()
 		var latest int
 		var latestErr error
-		for done, err := range r.DiscardAll(ctx, webhook.EndedFilter{}) {
-			latest, latestErr = done, err
+		for done, err := range r.DiscardAll(ctx, webhook.Query{}) {
+			latest, latestErr = done.Changed, err
 			cancel()
 		}
 		if latest != 256 || !errors.Is(latestErr, context.Canceled) {
 			t.Errorf("DiscardAll with a canceled context yields %d, %v last; want 256, context.Canceled", latest, latestErr)
 		}
-		if got, err := last(r.DiscardAll(t.Context(), webhook.EndedFilter{})); got != n-256 || err != nil {
+		if got, err := last(r.DiscardAll(t.Context(), webhook.Query{})); got != n-256 || err != nil {
 			t.Errorf("DiscardAll of the rest yields %d, %v last; want %d", got, err, n-256)
 		}
 	})
 }
 
-func TestShutdownRefusesReplayButAllowsDiscard(t *testing.T) {
+func TestShutdownRefusesRetryButAllowsDiscard(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "", step.Answer(404))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.bury(2, time.Second)
 		must(t, r.Shutdown(t.Context()))
 		all := r.dead()
-		if n, err := r.Replay(t.Context(), all[0].Key); n != 0 || !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("Replay() = %d, %v; want 0, ErrClosed", n, err)
+		if n, err := r.Retry(t.Context(), all[0].Ref()); n.Changed != 0 || !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("Retry() = %+v, %v; want 0, ErrClosed", n, err)
 		}
-		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{})); n != 0 || !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("ReplayAll yields %d, %v; want 0, ErrClosed", n, err)
+		if n, err := last(r.RetryAll(t.Context(), webhook.Query{})); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("RetryAll yields %d, %v; want 0, ErrClosed", n, err)
 		}
-		if n, err := r.Discard(t.Context(), all[0].Key); n != 1 || err != nil {
-			t.Errorf("Discard() = %d, %v; want 1", n, err)
+		if n, err := r.Discard(t.Context(), all[0].Ref()); n.Changed != 1 || err != nil {
+			t.Errorf("Discard() = %+v, %v; want 1", n, err)
 		}
-		if got := r.dead(); len(got) != 1 || got[0].Key != all[1].Key {
+		if got := r.dead(); len(got) != 1 || got[0].Seq != all[1].Seq {
 			t.Errorf("got %d dead letters, want the one that was not discarded", len(got))
 		}
 		r.queue.Close()
-		for _, filter := range []webhook.EndedFilter{{}, {Destination: "crm"}} {
-			if n, err := r.CountDead(t.Context(), filter); n != 0 || !errors.Is(err, webhook.ErrClosed) {
-				t.Errorf("CountDead(%+v) of a closed store = %d, %v; want 0, ErrClosed", filter, n, err)
+		for _, query := range []webhook.Query{{States: []webhook.State{webhook.StateDead}}, {Destinations: []string{"crm"}}} {
+			if n, err := r.Count(t.Context(), query); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+				t.Errorf("Count(%+v) of a closed store = %d, %v; want 0, ErrClosed", query, n, err)
 			}
 		}
 	})

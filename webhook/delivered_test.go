@@ -34,7 +34,7 @@ func TestHistoryHasTheAttemptThatSucceeded(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			kept := 0
-			for d, err := range r.Delivered(t.Context(), webhook.EndedFilter{}, "") {
+			for d, err := range r.Deliveries(t.Context(), webhook.Query{States: []webhook.State{webhook.StateDelivered}}) {
 				must(t, err)
 				kept++
 				if n := len(d.Attempts); d.Tries != 2 || n != 2 || d.Attempts[0].Status != 503 || d.Attempts[1].Status != 202 || d.Attempts[1].Reason != "" || d.Attempts[1].Try != 2 {
@@ -52,14 +52,14 @@ func TestHistoryHasTheAttemptThatSucceeded(t *testing.T) {
 // An endedLog is an observer that keeps what has ended.
 type endedLog struct {
 	attempts
-	ended []webhook.Ended
+	ended []webhook.Record
 }
 
-func (l *endedLog) Ended(e webhook.Ended) { l.ended = append(l.ended, e) }
+func (l *endedLog) Ended(e webhook.Record) { l.ended = append(l.ended, e) }
 
-// Resend sends each delivered event that matches the filter again, with the same body and a new ID.
-// It does not send the resent deliveries again.
-func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
+// RetryAll sends each delivered event that the query selects again, with the same body and a new ID.
+// It does not send these copies again.
+func TestRetryOfDeliveredOnesGivesNewIDsAndSkipsCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
 		var err error
@@ -75,21 +75,21 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 			must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: id}))
 			time.Sleep(time.Minute)
 		}
-		resend := func(f webhook.EndedFilter) (n int) {
+		resend := func(q webhook.Query) int {
 			t.Helper()
-			for n, err = range r.Resend(t.Context(), f) {
-				must(t, err)
-			}
+			q.States = []webhook.State{webhook.StateDelivered}
+			n, err := last(r.RetryAll(t.Context(), q))
+			must(t, err)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			return n
 		}
 		for _, test := range []struct {
-			filter webhook.EndedFilter
-			want   int
-		}{{webhook.EndedFilter{ID: "m2"}, 1}, {webhook.EndedFilter{ID: "m2"}, 1}, {webhook.EndedFilter{User: "u2"}, 0}, {webhook.EndedFilter{Destination: "crm"}, 3}} {
-			if n := resend(test.filter); n != test.want {
-				t.Errorf("Resend(%+v) resent %d, want %d", test.filter, n, test.want)
+			query webhook.Query
+			want  int
+		}{{webhook.Query{ID: "m2"}, 1}, {webhook.Query{ID: "m2"}, 1}, {webhook.Query{User: "u2"}, 0}, {webhook.Query{Destinations: []string{"crm"}}, 3}} {
+			if n := resend(test.query); n != test.want {
+				t.Errorf("RetryAll(%+v) sent %d again, want %d", test.query, n, test.want)
 			}
 		}
 		var got []string // sorted below, because several attempts run at once
@@ -106,18 +106,8 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 			t.Errorf("got %d accepted and %d delivered, want 8 of each", s.Accepted, s.Delivered)
 		}
 		must(t, r.Shutdown(t.Context()))
-		for n, err := range r.Resend(t.Context(), webhook.EndedFilter{}) {
-			if n != 0 || !errors.Is(err, webhook.ErrClosed) {
-				t.Errorf("Resend after Shutdown yields %d, %v; want 0, ErrClosed", n, err)
-			}
-		}
-	})
-	inBubble(t, func(t *testing.T, r *rig) { // a store without a History
-		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
-		for n, err := range r.Resend(t.Context(), webhook.EndedFilter{}) {
-			if n != 0 || !errors.Is(err, webhook.ErrUnsupported) {
-				t.Errorf("Resend yields %d, %v; want 0, ErrUnsupported", n, err)
-			}
+		if n, err := last(r.RetryAll(t.Context(), webhook.Query{States: []webhook.State{webhook.StateDelivered}})); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("RetryAll after Shutdown yields %d, %v; want 0, ErrClosed", n, err)
 		}
 	})
 }

@@ -9,17 +9,20 @@ type Store = store.Store
 type Delivery = store.Delivery
 type Attempt = store.Attempt
 type Millis = store.Millis
-type Ended = store.Ended
-type EndedFilter = store.EndedFilter
-type WaitingFilter = store.WaitingFilter
+type Record = store.Record
+type Ref = store.Ref
+type State = store.State
+type Query = store.Query
 type Counts = store.Counts
 type DestinationCounts = store.DestinationCounts
 type Reason = store.Reason
-type Change = store.Change
 
+// The states of a delivery.
 const (
-	DueNow    = store.DueNow    // makes waiting deliveries due now
-	Discarded = store.Discarded // removes waiting deliveries, which do not become dead letters
+	StateWaiting   = store.StateWaiting   // for an attempt
+	StateClaimed   = store.StateClaimed   // by a node that attempts it, or is about to
+	StateDelivered = store.StateDelivered // and kept by a store with a History
+	StateDead      = store.StateDead      // given up: a dead letter
 )
 
 // Reasons say why an attempt failed, or why a delivery was given up. There are no others, so a
@@ -43,9 +46,9 @@ const (
 
 // Errors of the store that callers of a Forwarder branch on.
 var (
-	ErrClosed       = store.ErrClosed       // also after Shutdown
-	ErrTooLarge     = store.ErrTooLarge     // one call has more than the store can ever hold
-	ErrQueueFull    = store.ErrQueueFull    // nothing of the call is stored; it may be repeated
-	ErrNoDeadLetter = store.ErrNoDeadLetter // it may have been replayed or discarded
-	ErrUnsupported  = store.ErrUnsupported  // the store lacks an optional interface, such as History
+	ErrClosed      = store.ErrClosed      // also after Shutdown
+	ErrTooLarge    = store.ErrTooLarge    // one call has more than the store can ever hold
+	ErrQueueFull   = store.ErrQueueFull   // nothing of the call is stored; it may be repeated
+	ErrNoDelivery  = store.ErrNoDelivery  // it may have been retried, discarded, or delivered without a History
+	ErrUnsupported = store.ErrUnsupported // the store lacks an optional interface, such as History
 )

@@ -24,7 +24,7 @@ type disabledObserver struct {
 
 func (*disabledObserver) Accepted(webhook.Accepted)     {}
 func (*disabledObserver) Attempted(webhook.Attempted)   {}
-func (*disabledObserver) Ended(webhook.Ended)           {}
+func (*disabledObserver) Ended(webhook.Record)          {}
 func (o *disabledObserver) Disabled(d webhook.Disabled) { o.disabled = append(o.disabled, d) }
 func (o *disabledObserver) Enabled(e webhook.Disabled)  { o.enabled = append(o.enabled, e) }
 
@@ -82,8 +82,8 @@ func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 		recv.SetScript(step.Answer(200))
 		must(t, r.Resume(t.Context(), "crm"))
 		forward(1)
-		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Reason: webhook.ReasonDisabled})); n < 1000 || err != nil {
-			t.Errorf("ReplayAll yields %d, %v last; want at least 1000", n, err)
+		if n, err := last(r.RetryAll(t.Context(), webhook.Query{Reason: webhook.ReasonDisabled})); n < 1000 || err != nil {
+			t.Errorf("RetryAll yields %d, %v last; want at least 1000", n, err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -16,8 +16,8 @@
 // folder, package memqueue in memory. From then on it is delivered, or becomes a dead letter.
 //
 // A [Directory] finds customers that come and go. [Forwarder.ForwardTx] forwards an event if, and
-// only if, a transaction of your database commits. [Forwarder.Dead] lists dead letters, and
-// [Forwarder.ReplayAll] sends them again. Package webhooktest has receivers for your tests.
+// only if, a transaction of your database commits. [Forwarder.List] lists deliveries, and
+// [Forwarder.RetryAll] sends them again. Package webhooktest has receivers for your tests.
 //
 // # Delivery
 //

@@ -18,7 +18,7 @@ import (
 // counts is an Observer that counts requests and deliveries in expvar maps.
 type counts struct {
 	requests, deliveries *expvar.Map
-	ended                chan webhook.Ended
+	ended                chan webhook.Record
 }
 
 func (c *counts) Accepted(a webhook.Accepted) { c.deliveries.Add("accepted", int64(a.Stored)) }
@@ -27,7 +27,7 @@ func (c *counts) Attempted(a webhook.Attempted) {
 	c.requests.Add(a.Destination+" "+string(a.Outcome), 1)
 }
 
-func (c *counts) Ended(e webhook.Ended) {
+func (c *counts) Ended(e webhook.Record) {
 	if e.Reason == "" {
 		c.deliveries.Add("delivered", 1)
 	} else {
@@ -38,7 +38,7 @@ func (c *counts) Ended(e webhook.Ended) {
 
 // The counters of this Observer can be published with expvar.Publish.
 func ExampleObserver() {
-	seen := &counts{requests: new(expvar.Map), deliveries: new(expvar.Map), ended: make(chan webhook.Ended, 2)}
+	seen := &counts{requests: new(expvar.Map), deliveries: new(expvar.Map), ended: make(chan webhook.Record, 2)}
 	network := webhooktest.NewNetwork()
 	defer network.Close()
 	network.Receiver("http://acme.example/hook", "", step.Answer(200), step.Answer(410))
@@ -75,7 +75,7 @@ func ExampleObserver() {
 	// {"accepted": 2, "dead refused": 1, "delivered": 1}
 }
 
-func ExampleForwarder_ReplayAll_progress() {
+func ExampleForwarder_RetryAll_progress() {
 	ctx := context.Background()
 	queue, err := memqueue.Open(memqueue.Config{})
 	if err != nil {
@@ -93,14 +93,14 @@ func ExampleForwarder_ReplayAll_progress() {
 
 	forwarder, _, stop := started(queue)
 	defer stop()
-	filter := webhook.EndedFilter{Destination: "acme", Reason: webhook.ReasonExpired}
-	all, _ := forwarder.CountDead(ctx, filter)
-	for done, err := range forwarder.ReplayAll(ctx, filter) {
+	query := webhook.Query{Destinations: []string{"acme"}, States: []webhook.State{webhook.StateDead}, Reason: webhook.ReasonExpired}
+	all, _ := forwarder.Count(ctx, query)
+	for done, err := range forwarder.RetryAll(ctx, query) {
 		if err != nil {
-			fmt.Println(err) // calling ReplayAll again replays the rest
+			fmt.Println(err) // calling RetryAll again retries the rest
 			return
 		}
-		fmt.Println(done, "of", all)
+		fmt.Println(done.Changed, "of", all)
 	}
 	// Output:
 	// 256 of 600

@@ -118,7 +118,7 @@ func ExampleForwarder_Forward_json() {
 	// event: call: event is required
 }
 
-func ExampleForwarder_ReplayAll() {
+func ExampleForwarder_RetryAll() {
 	ctx := context.Background()
 	queue, err := memqueue.Open(memqueue.Config{})
 	if err != nil {
@@ -133,26 +133,27 @@ func ExampleForwarder_ReplayAll() {
 	// The customer has restored the endpoint.
 	forwarder, acme, stop = started(queue)
 	defer stop()
-	for d, err := range forwarder.Dead(ctx, webhook.EndedFilter{Destination: "acme"}) {
+	dead := webhook.Query{Destinations: []string{"acme"}, States: []webhook.State{webhook.StateDead}}
+	for d, err := range forwarder.Deliveries(ctx, dead) {
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
 		fmt.Println(d.ID, d.Reason, d.Attempts[0].Status)
 	}
-	for n, err := range forwarder.ReplayAll(ctx, webhook.EndedFilter{Destination: "acme"}) {
-		fmt.Println("replayed", n, err)
+	for done, err := range forwarder.RetryAll(ctx, dead) {
+		fmt.Println("retried", done.Changed, err)
 	}
 	requests, _ := acme.Wait(ctx, 1)
 	fmt.Println("received", requests[0].JSON["messageId"])
 	// Output:
 	// m1 refused 410
-	// replayed 1 <nil>
+	// retried 1 <nil>
 	// received m1
 }
 
-// A store with a history keeps delivered events. Resend sends them again if the receiver lost them.
-func ExampleForwarder_Resend() {
+// A store with a history keeps delivered events. RetryAll sends them again if the receiver lost them.
+func ExampleForwarder_RetryAll_delivered() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -173,8 +174,9 @@ func ExampleForwarder_Resend() {
 
 	forwarder, acme, stop = started(queue)
 	defer stop()
-	for n, err := range forwarder.Resend(ctx, webhook.EndedFilter{Destination: "acme", User: "u1"}) {
-		fmt.Println("sent again", n, err)
+	lost := webhook.Query{Destinations: []string{"acme"}, States: []webhook.State{webhook.StateDelivered}, User: "u1"}
+	for done, err := range forwarder.RetryAll(ctx, lost) {
+		fmt.Println("sent again", done.Changed, err)
 	}
 	requests, _ := acme.Wait(ctx, 1)
 	fmt.Println("received", requests[0].JSON["messageId"])

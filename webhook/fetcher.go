@@ -209,7 +209,7 @@ func (r *fetcher) hasten(ctx context.Context) {
 		for c, err := range r.config.Store.CountByDestination(ctx) {
 			n := 0
 			if err == nil {
-				n, _, err = r.config.Store.Change(ctx, WaitingFilter{Destination: c.Destination}, DueNow)
+				n, err = retryWaiting(ctx, r.config.Store, c.Destination)
 			}
 			if total += n; err != nil {
 				return err

@@ -105,7 +105,7 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 		must(t, f.ForwardEvents(t.Context(), ids, events...))
 		got := map[string][]string{}
 		for _, id := range ids {
-			for d, err := range store.Waiting(t.Context(), id, "") {
+			for d, err := range f.Deliveries(t.Context(), webhook.Query{Destinations: []string{id}}) {
 				must(t, err)
 				got[id] = append(got[id], d.MessageID)
 			}

@@ -5,221 +5,226 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"iter"
-	"time"
+	"reflect"
+	"slices"
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Dead yields the dead letters of filter; see Inspector.Dead. The loop may replay and discard them.
-func (f *Forwarder) Dead(ctx context.Context, filter EndedFilter) iter.Seq2[Ended, error] {
-	return f.config.Store.Dead(ctx, filter, "")
+// List returns a page of the deliveries that query selects, in every state, the newest first unless
+// query.Oldest is set: up to max of them that follow the number after, which is 0 for the first page.
+// The next page follows the number next; if that is 0, there is none. A page may be short, or empty,
+// although more follow: List looks at up to 10,000 deliveries, and returns up to 4 MB.
+func (f *Forwarder) List(ctx context.Context, query Query, after uint64, max int) (page []Record, next uint64, err error) {
+	return f.config.Store.List(ctx, query, after, max)
 }
 
-// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
-func (f *Forwarder) DeadLetter(ctx context.Context, key string) (Ended, error) {
-	return f.config.Store.DeadLetter(ctx, key)
+// Deliveries yields all deliveries that query selects, as List returns them. The loop may retry and
+// discard them.
+func (f *Forwarder) Deliveries(ctx context.Context, query Query) iter.Seq2[Record, error] {
+	return store.Records(ctx, f.config.Store, query)
 }
 
-// CountDead returns how many dead letters filter selects. Unless the filter is zero, it reads every
-// dead letter between From and To. With an error, it returns the number so far.
-func (f *Forwarder) CountDead(ctx context.Context, filter EndedFilter) (int, error) {
-	if filter == (EndedFilter{}) {
+// Delivery returns a delivery, or ErrNoDelivery.
+func (f *Forwarder) Delivery(ctx context.Context, ref Ref) (Record, error) {
+	return f.config.Store.Get(ctx, ref)
+}
+
+// Count returns how many deliveries query selects. Unless that is all dead letters, it reads each
+// delivery in the range of the query. With an error, it returns the number so far.
+func (f *Forwarder) Count(ctx context.Context, query Query) (n int, err error) {
+	if reflect.DeepEqual(query, Query{States: []State{StateDead}}) {
 		counts, err := f.config.Store.Count(ctx)
 		return counts.Dead, err
 	}
-	n := 0
-	for _, err := range f.Dead(ctx, filter) {
-		if err != nil {
+	for page, err := range store.PagesOf(ctx, f.config.Store, query, chunk) {
+		if n += len(page); err != nil {
 			return n, err
 		}
-		n++
 	}
 	return n, nil
 }
 
-// Replay turns the dead letters with these keys into deliveries, which are due now and get a new
-// retry window, and returns their number. An unknown key is no error: the dead letter may have been
-// replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
+// Progress is how far RetryAll or DiscardAll has come.
+type Progress struct {
+	Changed int `json:"changed"` // deliveries that were retried or discarded
+	Claimed int `json:"claimed"` // those that were skipped because they are being attempted
+}
+
+// Retry attempts deliveries again, at once, whatever their state. One that waits is due now. A dead
+// letter becomes a new delivery with the same ID, and a new retry window. One that was delivered is
+// sent once more, as a new delivery with an ID of its own, so a receiver that deduplicates by
+// webhook-id takes it. An unknown one is no error: it may have been retried before. A pause does not
+// end. It returns ErrClosed after Shutdown, or an error of the store, such as ErrQueueFull.
 //
-// What Replay, ReplayAll, Resend and ChangeWaiting make due does not wait while its destination is
-// probed: a delivery of the destination is attempted at once, and the rest goes on as usual.
-func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
-	asked := make(map[string]bool)
-	for _, key := range keys {
-		if d, err := f.DeadLetter(ctx, key); err == nil {
-			asked[d.Destination] = true
-		}
-	}
-	n, err := f.revive(ctx, keys...)
-	for destination := range asked {
-		f.schedule.Recheck(destination)
-	}
-	return n, err
+// What is retried does not wait while its destination is probed: a delivery of the destination is
+// attempted at once, and the rest goes on as usual.
+func (f *Forwarder) Retry(ctx context.Context, refs ...Ref) (Progress, error) {
+	return f.named(ctx, refs, f.retry)
 }
 
-func (f *Forwarder) revive(ctx context.Context, keys ...string) (int, error) {
+// RetryAll is Retry for the deliveries that query selects: dead letters, unless its States ask for
+// others. It works while the caller ranges over the result, and yields its progress after each commit,
+// of up to 256 deliveries. An error, which it yields with the progress so far, ends it; a further call
+// continues with the rest. It leaves out what becomes a new delivery after the loop began, and copies
+// that a Retry of a delivered one has made.
+func (f *Forwarder) RetryAll(ctx context.Context, query Query) iter.Seq2[Progress, error] {
+	return f.selected(ctx, query, func(ctx context.Context, rs []Record) (Progress, error) {
+		return f.retry(ctx, slices.DeleteFunc(rs, func(r Record) bool {
+			return r.State == StateDelivered && r.ID != deliveryID(&event.Event{ID: r.MessageID, Source: r.Source})
+		}))
+	})
+}
+
+// Discard removes deliveries, whatever their state. One that waits does not become a dead letter.
+func (f *Forwarder) Discard(ctx context.Context, refs ...Ref) (Progress, error) {
+	return f.named(ctx, refs, f.discard)
+}
+
+// DiscardAll is Discard for the deliveries that query selects, in the way of RetryAll.
+func (f *Forwarder) DiscardAll(ctx context.Context, query Query) iter.Seq2[Progress, error] {
+	return f.selected(ctx, query, f.discard)
+}
+
+const chunk = 256 // deliveries that one commit retries or discards at most
+
+// named passes the deliveries of refs to do.
+func (f *Forwarder) named(ctx context.Context, refs []Ref, do func(context.Context, []Record) (Progress, error)) (total Progress, err error) {
+	for some := range slices.Chunk(refs, chunk) {
+		var rs []Record
+		for _, ref := range some {
+			r, err := f.config.Store.Get(ctx, ref)
+			if err == nil {
+				if r.Attempts = nil; r.State != StateDelivered { // only these are put once more
+					r.Body = nil
+				}
+				rs = append(rs, r)
+			} else if !errors.Is(err, ErrNoDelivery) {
+				return total, err
+			}
+		}
+		p, err := do(ctx, rs)
+		if total.add(p); err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// selected passes the deliveries that query selects to do, page by page, and yields the sum.
+func (f *Forwarder) selected(ctx context.Context, query Query, do func(context.Context, []Record) (Progress, error)) iter.Seq2[Progress, error] {
+	if len(query.States) == 0 {
+		query.States = []State{StateDead}
+	}
+	query.Oldest = false // so that what becomes new is not met again
+	return func(yield func(Progress, error) bool) {
+		var total Progress
+		for page, err := range store.PagesOf(ctx, f.config.Store, query, chunk) {
+			if err == nil && len(page) > 0 {
+				var p Progress
+				p, err = do(ctx, page)
+				total.add(p)
+			}
+			if (err != nil || len(page) > 0) && !yield(total, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (p *Progress) add(q Progress) {
+	p.Changed += q.Changed
+	p.Claimed += q.Claimed
+}
+
+// retry retries the deliveries of one commit.
+func (f *Forwarder) retry(ctx context.Context, rs []Record) (p Progress, err error) {
 	if f.open.Err() != nil {
-		return 0, ErrClosed
+		return p, ErrClosed
 	}
-	return f.config.Store.Revive(ctx, keys...)
+	var refs []Ref
+	b := batch{}
+	for i := range rs {
+		if r := &rs[i]; r.State == StateDelivered {
+			b.puts = append(b.puts, store.Put{NoDedup: true, Delivery: f.copyOf(&r.Delivery)})
+		} else {
+			refs = append(refs, r.Ref())
+		}
+	}
+	if len(refs) > 0 {
+		p.Changed, p.Claimed, err = f.config.Store.Retry(ctx, refs...)
+	}
+	if err == nil && len(b.puts) > 0 {
+		var n int
+		n, err = f.put(ctx, &b)
+		p.Changed += n
+	}
+	f.recheck(rs)
+	return p, err
 }
 
-// recheckEach returns a function that calls recheck for each destination that it gets, once.
-func (f *Forwarder) recheckEach() func(destination string) {
+// copyOf returns a fresh delivery with the body of d, and an ID of its own.
+func (f *Forwarder) copyOf(d *Delivery) Delivery {
+	now := f.config.now().UTC()
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(d.ID), uint64(now.UnixNano())))
+	return Delivery{
+		Destination: d.Destination, ID: base64.RawURLEncoding.EncodeToString(sum[:18]), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
+		Tenant: d.Tenant, Key: d.Key, Type: d.Type, Body: d.Body, Accepted: now, Due: now, Trace: d.Trace,
+	}
+}
+
+// recheck tells the scheduler of each destination of rs.
+func (f *Forwarder) recheck(rs []Record) {
 	asked := make(map[string]bool)
-	return func(destination string) {
-		if !asked[destination] {
-			asked[destination] = true
-			f.schedule.Recheck(destination)
+	for i := range rs {
+		if id := rs[i].Destination; !asked[id] {
+			asked[id] = true
+			f.schedule.Recheck(id)
 		}
 	}
 }
 
-// ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges
-// over the result, and after each commit, of up to 256 dead letters, yields how many it has
-// replayed so far. It ends with an error, which it yields with that number. A further call
-// continues with the rest. ReplayAll leaves out dead letters that died after the loop began:
-// otherwise a replay to an endpoint that refuses everything would never end.
-func (f *Forwarder) ReplayAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
-	return f.allDead(ctx, filter, f.revive, f.recheckEach())
-}
-
-// Discard removes the dead letters with these keys, and returns how many there were.
-func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
-	return f.config.Store.Discard(ctx, keys...)
-}
-
-// DiscardAll is Discard for the dead letters that filter selects, in the way of ReplayAll.
-func (f *Forwarder) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
-	return f.allDead(ctx, filter, f.Discard, func(string) {})
-}
-
-// allDead calls do with the keys of the dead letters of filter that died before the loop began, and
-// then done with the destination of each.
-func (f *Forwarder) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error), done func(destination string)) iter.Seq2[int, error] {
-	type dead struct{ key, destination string }
-	all := func(yield func(dead, error) bool) {
-		filter := endedBy(filter, f.config.now())
-		for d, err := range f.Dead(ctx, filter) {
-			if !yield(dead{d.Key, d.Destination}, err) {
-				return
+// discard discards the deliveries of one commit, and counts those that waited.
+func (f *Forwarder) discard(ctx context.Context, rs []Record) (total Progress, err error) {
+	var waiting, ended []Ref
+	for i := range rs {
+		if s := rs[i].State; s == StateDead || s == StateDelivered {
+			ended = append(ended, rs[i].Ref())
+		} else {
+			waiting = append(waiting, rs[i].Ref())
+		}
+	}
+	for i, refs := range [][]Ref{waiting, ended} {
+		if len(refs) > 0 && err == nil {
+			var p Progress
+			p.Changed, p.Claimed, err = f.config.Store.Discard(ctx, refs...)
+			if total.add(p); i == 0 {
+				f.recorder.count(func(s *Stats) { s.Discarded += int64(p.Changed) })
 			}
 		}
 	}
-	return inChunks(all, chunk, func(some []dead) (int, error) {
-		keys := make([]string, len(some))
-		for i := range some {
-			keys[i] = some[i].key
-		}
-		n, err := do(ctx, keys...)
-		for i := range some {
-			done(some[i].destination)
-		}
-		return n, err
-	})
+	return total, err
 }
 
-const chunk = 256 // dead letters that one commit replays or discards at most
-
-// inChunks passes the values of seq to do, up to n at a time. After each call it yields the sum of
-// the numbers that do has returned. An error, which it yields with the sum, ends it.
-func inChunks[T any](seq iter.Seq2[T, error], n int, do func([]T) (int, error)) iter.Seq2[int, error] {
-	return func(yield func(int, error) bool) {
-		total := 0
-		var gathered []T
-		flush := func() bool {
-			done, err := do(gathered)
-			total += done
-			gathered = gathered[:0]
-			return yield(total, err) && err == nil
+// retryWaiting makes all waiting deliveries of a destination due now.
+func retryWaiting(ctx context.Context, s Store, destination string) (n int, err error) {
+	for page, err := range store.PagesOf(ctx, s, Query{Destinations: []string{destination}, States: []State{StateWaiting}}, chunk) {
+		if err != nil {
+			return n, err
 		}
-		for v, err := range seq {
-			if err != nil {
-				yield(total, err)
-				return
-			}
-			if gathered = append(gathered, v); len(gathered) == n && !flush() {
-				return
-			}
+		refs := make([]Ref, len(page))
+		for i := range page {
+			refs[i] = page[i].Ref()
 		}
-		if len(gathered) > 0 {
-			flush()
+		changed, _, err := s.Retry(ctx, refs...)
+		if n += changed; err != nil {
+			return n, err
 		}
 	}
-}
-
-// Delivered is History.Delivered of the store, or ErrUnsupported if the store has no History.
-func (f *Forwarder) Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error] {
-	h, ok := f.config.Store.(store.History)
-	if !ok {
-		return func(yield func(Ended, error) bool) { yield(Ended{}, ErrUnsupported) }
-	}
-	return h.Delivered(ctx, filter, after)
-}
-
-const resendChunk = 4 << 20 / maxTransformed // deliveries of one commit: 4 MB of bodies
-
-// Resend sends again the deliveries in the store's History that filter selects, in the way of
-// ReplayAll. Each becomes a new delivery with the same body and an ID of its own, so a receiver
-// that deduplicates by webhook-id takes it. Resend leaves out deliveries that were delivered after
-// the loop began, and copies that an earlier Resend has made. The error is ErrUnsupported if the
-// store has no History, ErrClosed after Shutdown, or another error of Forward.
-func (f *Forwarder) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
-	again := func(yield func(store.Put, error) bool) {
-		filter := endedBy(filter, f.config.now())
-		for d, err := range f.Delivered(ctx, filter, "") {
-			if err == nil && d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
-				continue // d is a copy that an earlier Resend has made
-			}
-			now := f.config.now().UTC()
-			sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(d.ID), uint64(now.UnixNano())))
-			if !yield(store.Put{NoDedup: true, Delivery: Delivery{
-				Destination: d.Destination, ID: base64.RawURLEncoding.EncodeToString(sum[:18]), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
-				Type: d.Type, Body: d.Body, Accepted: now, Due: now, Trace: d.Trace,
-			}}, err) {
-				return
-			}
-		}
-	}
-	var b batch
-	done := f.recheckEach()
-	return inChunks(again, resendChunk, func(ps []store.Put) (int, error) {
-		if f.open.Err() != nil {
-			return 0, ErrClosed
-		}
-		b.puts = ps
-		n, err := f.put(ctx, &b)
-		for i := range ps {
-			done(ps[i].Destination)
-		}
-		return n, err
-	})
-}
-
-// Waiting yields the deliveries that filter selects, as Inspector.Waiting does.
-func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
-	return func(yield func(Delivery, error) bool) {
-		for d, err := range f.config.Store.Waiting(ctx, filter.Destination, after) {
-			if (err != nil || filter.Match(&d)) && !yield(d, err) {
-				return
-			}
-		}
-	}
-}
-
-// ChangeWaiting makes the deliveries that filter selects due now, or discards them. It returns how
-// many it has changed, and how many it has skipped because they are being attempted: call it again
-// later. DueNow does not end a pause.
-func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
-	n, claimed, err = f.config.Store.Change(ctx, filter, to)
-	if to == DueNow {
-		f.schedule.Recheck(filter.Destination)
-	} else {
-		f.recorder.count(func(s *Stats) { s.Discarded += int64(n) })
-	}
-	return n, claimed, err
+	return n, nil
 }
 
 // EraseUser removes a user's deliveries, dead letters and history from the store, by Delivery.User.
@@ -234,12 +239,4 @@ func (f *Forwarder) EraseUser(ctx context.Context, userID string) (erased, claim
 		return 0, 0, err
 	}
 	return f.config.Store.Erase(ctx, e.User)
-}
-
-// endedBy returns a filter for the deliveries of f that ended before now.
-func endedBy(f EndedFilter, now time.Time) EndedFilter {
-	if f.To.IsZero() || f.To.After(now) {
-		f.To = now
-	}
-	return f
 }

@@ -135,9 +135,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (r *rig) dead() []webhook.Ended {
+func (r *rig) dead() []webhook.Record {
 	r.t.Helper()
-	return collect(r.t, r.Dead(r.t.Context(), webhook.EndedFilter{}))
+	return collect(r.t, r.Deliveries(r.t.Context(), webhook.Query{States: []webhook.State{webhook.StateDead}, Oldest: true}))
 }
 
 func collect[T any](t *testing.T, seq iter.Seq2[T, error]) []T {
@@ -1153,7 +1153,7 @@ func TestForwardRefusesInvalidCallsAndUnknownDestinations(t *testing.T) {
 	})
 }
 
-func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
+func TestDeadLettersAreRetriedAndDiscarded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh", step.Answer(400))
 		r.start(webhook.Config{Destinations: crm(hook)})
@@ -1168,30 +1168,30 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 		time.Sleep(time.Second)
 
 		recv.SetScript(step.Answer(200))
-		if n, err := r.Replay(t.Context(), dead[0].Key, dead[1].Key, "none"); n != 2 || err != nil {
-			t.Errorf("Replay() = %d, %v; want 2", n, err)
+		if n, err := r.Retry(t.Context(), dead[0].Ref(), dead[1].Ref(), webhook.Ref{Destination: "none"}); n.Changed != 2 || err != nil {
+			t.Errorf("Retry() = %+v, %v; want 2", n, err)
 		}
-		if n, err := r.Discard(t.Context(), dead[2].Key); n != 1 || err != nil {
-			t.Errorf("Discard() = %d, %v; want 1", n, err)
+		if n, err := r.Discard(t.Context(), dead[2].Ref()); n.Changed != 1 || err != nil {
+			t.Errorf("Discard() = %+v, %v; want 1", n, err)
 		}
 		synctest.Wait()
 		if s := r.Stats(); s.Delivered != 2 {
-			t.Errorf("Stats() = %+v after the replay, want 2 delivered", s)
+			t.Errorf("Stats() = %+v after the retry, want 2 delivered", s)
 		}
-		// ReplayAll does not replay deliveries that become dead letters again during the same call.
+		// RetryAll does not retry deliveries that become dead letters again during the same call.
 		recv.SetScript(step.Answer(404))
-		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Reason: webhook.ReasonRefused, Destination: "crm", Type: "track"})); n != 597 || err != nil {
-			t.Errorf("ReplayAll yields %d, %v last; want 597", n, err)
+		if n, err := last(r.RetryAll(t.Context(), webhook.Query{Reason: webhook.ReasonRefused, Destinations: []string{"crm"}, Type: "track"})); n != 597 || err != nil {
+			t.Errorf("RetryAll yields %d, %v last; want 597", n, err)
 		}
 		time.Sleep(time.Second) // outcomes are stored together
 		if n := len(r.dead()); n != 597 {
 			t.Errorf("got %d dead letters, want 597", n)
 		}
 		time.Sleep(time.Second)
-		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Type: "page"})); n != 0 || err != nil {
-			t.Errorf("ReplayAll of another type yields %d, %v last; want 0", n, err)
+		if n, err := last(r.RetryAll(t.Context(), webhook.Query{Type: "page"})); n != 0 || err != nil {
+			t.Errorf("RetryAll of another type yields %d, %v last; want 0", n, err)
 		}
-		if n, err := last(r.DiscardAll(t.Context(), webhook.EndedFilter{})); n != 597 || err != nil {
+		if n, err := last(r.DiscardAll(t.Context(), webhook.Query{})); n != 597 || err != nil {
 			t.Errorf("DiscardAll yields %d, %v last; want 597", n, err)
 		}
 		if c := r.counts(); c != (webhook.Counts{}) {

@@ -711,7 +711,7 @@ func (d *outcomes) Attempted(a webhook.Attempted) {
 	}
 }
 
-func (d *outcomes) Ended(e webhook.Ended) {
+func (d *outcomes) Ended(e webhook.Record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, twice := d.ended[e.Delivery.ID]; twice {

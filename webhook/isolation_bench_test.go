@@ -104,7 +104,7 @@ func (s *isolation) Attempted(a webhook.Attempted) {
 	}
 }
 
-func (s *isolation) Ended(webhook.Ended) {}
+func (s *isolation) Ended(webhook.Record) {}
 
 func (s *isolation) pause() {
 	for _, id := range s.troubled {

@@ -21,7 +21,7 @@ type Observer interface {
 	Attempted(Attempted)
 	// Ended is called after it is stored that a delivery was delivered or given up. After a crash the
 	// delivery may be attempted again, and then Ended is called for it again.
-	Ended(Ended)
+	Ended(Record)
 }
 
 // Accepted describes what one call of Forward or ForwardEvents has stored.

@@ -14,7 +14,7 @@ type nullObserver struct{}
 
 func (nullObserver) Accepted(Accepted)   {}
 func (nullObserver) Attempted(Attempted) {}
-func (nullObserver) Ended(Ended)         {}
+func (nullObserver) Ended(Record)        {}
 
 // Counting a request and calling the Observer allocates nothing, with and without an Observer.
 func TestObservingAllocatesNothing(t *testing.T) {

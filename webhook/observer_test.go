@@ -44,7 +44,7 @@ func (j *observerLog) Attempted(a webhook.Attempted) {
 	j.add("attempted %s/%s %s try %d at %s: %d %s %q in %v, due %s", a.Destination, a.ID, a.Type, a.Try, a.Endpoint, a.Status, a.Outcome, a.Reason, a.Took, due)
 }
 
-func (j *observerLog) Ended(e webhook.Ended) {
+func (j *observerLog) Ended(e webhook.Record) {
 	j.add("ended %s/%s %q with %d attempts kept", e.Delivery.Destination, e.Delivery.ID, e.Reason, len(e.Delivery.Attempts))
 }
 
@@ -145,14 +145,14 @@ type attempts func(webhook.Attempted)
 
 func (attempts) Accepted(webhook.Accepted)       {}
 func (f attempts) Attempted(a webhook.Attempted) { f(a) }
-func (attempts) Ended(webhook.Ended)             {}
+func (attempts) Ended(webhook.Record)            {}
 
 // panicking is an Observer whose methods panic.
 type panicking struct{}
 
 func (panicking) Accepted(webhook.Accepted)   { panic("accepted") }
 func (panicking) Attempted(webhook.Attempted) { panic("attempted") }
-func (panicking) Ended(webhook.Ended)         { panic("ended") }
+func (panicking) Ended(webhook.Record)        { panic("ended") }
 
 func TestObserverPanicsAreCountedAndLoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {

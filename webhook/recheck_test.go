@@ -75,21 +75,26 @@ func TestRecheckEndsAHoldAtOnce(t *testing.T) {
 	}
 }
 
+// all returns a function that retries all deliveries in a state.
+func all(s webhook.State) func(r *rig) (int, error) {
+	return func(r *rig) (int, error) {
+		return last(r.RetryAll(r.t.Context(), webhook.Query{States: []webhook.State{s}}))
+	}
+}
+
 // What a person asks for is attempted at once, also while the destination is probed.
 func TestWhatAPersonAsksForIsAttemptedAtOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name, id string // the id of the delivery that is asked for
 		ask      func(r *rig) (int, error)
 	}{
-		{"Replay", "refused", func(r *rig) (int, error) { return r.Replay(r.t.Context(), r.dead()[0].Key) }},
-		{"ReplayAll", "refused", func(r *rig) (int, error) {
-			return last(r.ReplayAll(r.t.Context(), webhook.EndedFilter{Destination: "crm"}))
+		{"Retry", "refused", func(r *rig) (int, error) {
+			p, err := r.Retry(r.t.Context(), r.dead()[0].Ref())
+			return p.Changed, err
 		}},
-		{"Resend", "taken", func(r *rig) (int, error) { return last(r.Resend(r.t.Context(), webhook.EndedFilter{})) }},
-		{"DueNow", "failing", func(r *rig) (int, error) {
-			n, _, err := r.ChangeWaiting(r.t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow)
-			return n, err
-		}},
+		{"RetryAll of dead ones", "refused", all(webhook.StateDead)},
+		{"RetryAll of delivered ones", "taken", all(webhook.StateDelivered)},
+		{"RetryAll of waiting ones", "failing", all(webhook.StateWaiting)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -67,7 +67,7 @@ func TestSendGoesToTheTenantsDestinations(t *testing.T) {
 			if diff := cmp.Diff([]webhook.Sent{{Duplicates: 2, Filtered: 1}, {Stored: 2, Filtered: 1}}, got); diff != "" {
 				t.Errorf("%s: Send() of one that was sent before (-want +got):\n%s", tt.name, diff)
 			}
-			for d, err := range box.Waiting(t.Context(), "invoices", "") {
+			for d, err := range store.Records(t.Context(), box, webhook.Query{Destinations: []string{"invoices"}}) {
 				if err != nil || d.Tenant != "acme" {
 					t.Errorf("%s: a delivery has the tenant %q, %v; want acme", tt.name, d.Tenant, err)
 				}

@@ -170,6 +170,15 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	return len(all)
 }
 
+// recordOf returns the record of a delivery that has ended.
+func recordOf(v *store.Settlement, at time.Time) Record {
+	r := Record{Delivery: v.Delivery, State: StateDelivered, Reason: v.Reason, At: at}
+	if v.Verdict == store.Bury {
+		r.State = StateDead
+	}
+	return r
+}
+
 // stored counts settlements that are stored. It tells the scheduler of the deliveries that wait
 // again, and the observer of those that have ended.
 func (s *settler) stored(ss []store.Settlement) {
@@ -184,7 +193,7 @@ func (s *settler) stored(ss []store.Settlement) {
 		}
 		switch {
 		case v.Verdict == store.Done || v.Verdict == store.Bury:
-			s.recorder.tell(func(o Observer) { o.Ended(Ended{Delivery: *d, Reason: v.Reason, At: now.UTC()}) })
+			s.recorder.tell(func(o Observer) { o.Ended(recordOf(v, now.UTC())) })
 		case d.Expires.IsZero():
 			s.schedule.Note(d.Destination, d.Due, time.Time{})
 		default:

@@ -16,7 +16,7 @@ type Stats struct {
 	// connection without an answer, or with a 408 or 400 for an idle one, or refused the request by a
 	// frame of HTTP/2. It may have got both, except with HTTP/2.
 	Resent         int64
-	Discarded      int64 // deliveries that ChangeWaiting discarded
+	Discarded      int64 // waiting deliveries that Discard and DiscardAll removed
 	Forgotten      Forgotten
 	ObserverPanics int64 // calls of Config.Observer that panicked
 	// Failing says since when maintenance steps of the store fail; see Maintained. Nil if none does.

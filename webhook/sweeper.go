@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A sweeper discards the dead letters that exceed the bounds of the Config.
@@ -28,6 +30,9 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
+// dead selects the dead letters, those first that were accepted first.
+var dead = Query{States: []State{StateDead}, Oldest: true}
+
 // sweep discards the dead letters that exceed the bounds, and counts and logs them. It reads none
 // if the counts of the store show that no bound is exceeded.
 func (s *sweeper) sweep(ctx context.Context) error {
@@ -39,52 +44,67 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if s.config.DeadMaxAge != Unlimited {
 		oldest = s.config.now().Add(-s.config.DeadMaxAge)
 	}
-	excess := int64(0) // bytes
-	if s.config.DeadMaxBytes != Unlimited {
-		excess = counts.DeadBytes - s.config.DeadMaxBytes
-		if counts.DeadBytes < 0 { // the store does not know the total
-			excess = -s.config.DeadMaxBytes
-			for d, err := range s.config.Store.Dead(ctx, EndedFilter{}, "") {
-				if err != nil {
-					return err
-				}
-				excess += d.Size()
-			}
-		}
+	excess, err := s.excess(ctx, &counts)
+	if err != nil || excess <= 0 && !counts.OldestDead.Before(oldest) {
+		return err
 	}
-	if excess <= 0 && !counts.OldestDead.Before(oldest) {
-		return nil
-	}
-	aged := 0 // dead letters that are too old: the first ones
-	keys := func(yield func(string, error) bool) {
-		for d, err := range s.config.Store.Dead(ctx, EndedFilter{}, "") {
-			switch {
-			case err != nil:
-			case d.At.Before(oldest):
-				aged++
-			case excess <= 0:
-				return
-			}
-			excess -= d.Size()
-			if !yield(d.Key, err) {
-				return
-			}
-		}
-	}
-	total := 0
-	for total, err = range inChunks(keys, chunk, func(keys []string) (int, error) { return s.config.Store.Discard(ctx, keys...) }) {
-	}
-	aged = min(aged, total)
+	gone, err := s.discard(ctx, oldest, excess)
 	s.recorder.count(func(n *Stats) {
-		n.Forgotten.Age += int64(aged)
-		n.Forgotten.Size += int64(total - aged)
+		n.Forgotten.Age += gone.Age
+		n.Forgotten.Size += gone.Size
 	})
-	for bound, n := range map[string]int{"age": aged, "size": total - aged} {
+	for bound, n := range map[string]int64{"age": gone.Age, "size": gone.Size} {
 		if n > 0 {
 			s.config.Logger.Warn("webhook: discarded dead letters that exceeded DeadMaxAge or DeadMaxBytes", "bound", bound, "count", n)
 		}
 	}
 	return err
+}
+
+// excess returns by how many bytes the dead letters exceed their bound. If the store does not know how
+// many they have, excess reads all of them.
+func (s *sweeper) excess(ctx context.Context, counts *Counts) (int64, error) {
+	if s.config.DeadMaxBytes == Unlimited {
+		return 0, nil
+	}
+	if counts.DeadBytes >= 0 {
+		return counts.DeadBytes - s.config.DeadMaxBytes, nil
+	}
+	total := int64(0)
+	for d, err := range store.Records(ctx, s.config.Store, dead) {
+		if err != nil {
+			return 0, err
+		}
+		total += d.Size()
+	}
+	return total - s.config.DeadMaxBytes, nil
+}
+
+// discard discards the dead letters that died before a time, and the first ones until they have this
+// many bytes. After an error it returns how many there are at least.
+func (s *sweeper) discard(ctx context.Context, before time.Time, excess int64) (gone Forgotten, err error) {
+	for page, err := range store.PagesOf(ctx, s.config.Store, dead, chunk) {
+		if err != nil {
+			return gone, err
+		}
+		var aged, large []Ref
+		for i := range page {
+			if d := &page[i]; d.At.Before(before) {
+				aged = append(aged, d.Ref())
+				excess -= d.Size()
+			} else if excess > 0 {
+				large = append(large, d.Ref())
+				excess -= d.Size()
+			}
+		}
+		n, _, err := s.config.Store.Discard(ctx, append(aged, large...)...)
+		gone.Age += int64(min(n, len(aged)))
+		gone.Size += int64(max(n-len(aged), 0))
+		if err != nil || excess <= 0 && len(page) > 0 && !page[len(page)-1].Accepted.Before(before) {
+			return gone, err
+		}
+	}
+	return gone, nil
 }
 
 // Forgotten counts the dead letters that the forwarder has discarded.

@@ -70,7 +70,7 @@ func TestDeliveriesOfADestinationThatTakesNothingAreGivenUp(t *testing.T) {
 				}
 				now.Store(&answer{&crm(hook)[0], nil})
 				r.track("taken")
-				if _, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Reason: webhook.ReasonNoEndpoint})); err != nil {
+				if _, err := last(r.RetryAll(t.Context(), webhook.Query{Reason: webhook.ReasonNoEndpoint})); err != nil {
 					t.Error(err)
 				}
 				time.Sleep(time.Second)

@@ -27,31 +27,31 @@ func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		list := func(f webhook.WaitingFilter, after string) (ids []string) {
+		list := func(q webhook.Query) (ids []string) {
 			t.Helper()
-			for d, err := range r.Waiting(t.Context(), f, after) {
+			for d, err := range r.Deliveries(t.Context(), q) {
 				must(t, err)
 				ids = append(ids, d.MessageID)
 			}
 			return ids
 		}
-		all := list(webhook.WaitingFilter{Destination: "crm"}, "")
-		if len(all) != 6 {
-			t.Fatalf("Waiting() = %v, want six deliveries", all)
+		if all := list(webhook.Query{Destinations: []string{"crm"}}); len(all) != 6 {
+			t.Fatalf("Deliveries() = %v, want six", all)
 		}
-		if diff := cmp.Diff(all[2:], list(webhook.WaitingFilter{Destination: "crm"}, all[1])); diff != "" {
-			t.Errorf("Waiting() after the second delivery (-want +got):\n%s", diff)
+		page, next, err := r.List(t.Context(), webhook.Query{Destinations: []string{"crm"}}, 0, 2)
+		if must(t, err); len(page) != 2 || page[0].MessageID != "m5" || next != page[1].Seq {
+			t.Errorf("List() = %d deliveries and then %d; want the two newest", len(page), next)
 		}
-		got := list(webhook.WaitingFilter{Destination: "crm", User: "u1", Event: "E0"}, "")
+		got := list(webhook.Query{User: "u1", Event: "E0"})
 		if diff := cmp.Diff([]string{"m3"}, got); diff != "" {
-			t.Errorf("Waiting() by user and event (-want +got):\n%s", diff)
+			t.Errorf("Deliveries() by user and event (-want +got):\n%s", diff)
 		}
 
+		waiting := []webhook.State{webhook.StateWaiting}
 		recv.SetScript(step.Answer(200))
 		before := time.Now()
-		n, claimed, err := r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", User: "u0"}, webhook.DueNow)
-		if n != 3 || claimed != 0 || err != nil {
-			t.Errorf("ChangeWaiting(DueNow) = %d, %d, %v; want 3, 0, nil", n, claimed, err)
+		if n, err := last(r.RetryAll(t.Context(), webhook.Query{States: waiting, User: "u0"})); n != 3 || err != nil {
+			t.Errorf("RetryAll() = %d, %v; want 3", n, err)
 		}
 		requests := len(recv.Requests())
 		if _, err := recv.Wait(t.Context(), requests+3); err != nil {
@@ -63,27 +63,22 @@ func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 		r.stop()
 
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "other", Endpoints: config.Destinations[0].Endpoints}}})
-		if _, _, err := r.ChangeWaiting(t.Context(), webhook.WaitingFilter{User: "u1"}, webhook.Discarded); err == nil {
-			t.Error("ChangeWaiting() without a destination = nil, want an error")
+		left := list(webhook.Query{}) // perhaps without one of u1 that came due
+		if n, err := last(r.DiscardAll(t.Context(), webhook.Query{States: waiting, ID: left[0]})); n != 1 || err != nil {
+			t.Errorf("DiscardAll() of one delivery = %d, %v; want 1", n, err)
 		}
-		left := list(webhook.WaitingFilter{Destination: "crm"}, "") // perhaps without one of u1 that came due
-		n, _, err = r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", ID: left[0]}, webhook.Discarded)
-		if n != 1 || err != nil {
-			t.Errorf("ChangeWaiting(Discarded) of one delivery = %d, %v; want 1", n, err)
+		if n, err := last(r.DiscardAll(t.Context(), webhook.Query{States: waiting, Destinations: []string{"crm"}})); n != len(left)-1 || err != nil {
+			t.Errorf("DiscardAll() of the rest = %d, %v; want %d", n, err, len(left)-1)
 		}
-		n, _, err = r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.Discarded)
-		if n != len(left)-1 || err != nil {
-			t.Errorf("ChangeWaiting(Discarded) of the rest = %d, %v; want %d", n, err, len(left)-1)
-		}
-		if rest := list(webhook.WaitingFilter{Destination: "crm"}, ""); len(rest) > 0 || r.Stats().Discarded != int64(len(left)) {
-			t.Errorf("Waiting() = %v, and Stats() counts %d as discarded; want none and %d", rest, r.Stats().Discarded, len(left))
+		if rest := list(webhook.Query{}); len(rest) > 0 || r.Stats().Discarded != int64(len(left)) {
+			t.Errorf("Deliveries() = %v, and Stats() counts %d as discarded; want none and %d", rest, r.Stats().Discarded, len(left))
 		}
 		f := r.Forwarder
 		r.stop() // before the store is closed, or Run would return an error
 		r.Forwarder = nil
 		must(t, r.queue.Close())
-		if _, _, err := f.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow); !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("ChangeWaiting() on a closed store = %v, want ErrClosed", err)
+		if _, err := last(f.DiscardAll(t.Context(), webhook.Query{})); !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("DiscardAll() on a closed store = %v, want ErrClosed", err)
 		}
 	})
 }

@@ -56,8 +56,8 @@ func (c *command) known(ctx context.Context, kind, word string) []string {
 	case "AUDIENCE":
 		return candidates(ctx, c, api.AudiencesPath, word, func(a api.Audience) (string, string) { return a.Name, "audience of " + a.Destination })
 	case "KEY":
-		return candidates(ctx, c, api.DeadPath, word, func(d api.Delivery) (string, string) {
-			return d.Key, d.Destination + ": " + cmp.Or(d.Reason, d.Type)
+		return candidates(ctx, c, api.DeliveriesPath, word, func(d api.Delivery) (string, string) {
+			return d.Key, string(d.State) + ", " + cmp.Or(d.Reason, d.Type)
 		})
 	}
 	return nil
@@ -67,7 +67,7 @@ func (c *command) known(ctx context.Context, kind, word string) []string {
 // leaves out names with control characters.
 func candidates[T any](ctx context.Context, c *command, path, word string, describe func(T) (name, what string)) (list []string) {
 	query := url.Values{}
-	if word != "" && path != api.DeadPath {
+	if word != "" && path != api.DeliveriesPath {
 		query.Set(api.ParamQuery, word)
 	}
 	for v, err := range api.List[T](ctx, c.client, path, query) {

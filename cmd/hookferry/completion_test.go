@@ -21,7 +21,7 @@ func TestCompletionCandidates(t *testing.T) {
 		"GET /api/v1/destinations": api.Destinations{Page: api.Page[api.Destination]{Items: []api.Destination{{ID: "acme", State: "ok"}, {ID: "a\nb"}, {ID: "crm", State: "paused"}}}},
 		"GET /api/v1/sources":      api.Page[api.Source]{Items: []api.Source{{Name: "web"}}},
 		"GET /api/v1/audiences":    api.Page[api.Audience]{Items: []api.Audience{{Destination: "acme", Name: "Big Spenders"}}},
-		"GET /api/v1/dead":         api.Page[api.Delivery]{Items: []api.Delivery{{Key: "0019c5", Names: api.Names{Destination: "acme"}, Reason: "refused"}}},
+		"GET /api/v1/deliveries":   api.Page[api.Delivery]{Items: []api.Delivery{{Key: "acme:19c5", State: "dead", Reason: "refused"}}},
 	})
 	for _, tt := range []struct {
 		name  string
@@ -29,24 +29,24 @@ func TestCompletionCandidates(t *testing.T) {
 		want  []string // words, or words with descriptions such as "acme: destination, ok"
 		file  bool
 	}{
-		{"commands", []string{"de"}, []string{"dead", "delete-user", "delivered", "destination"}, false},
-		{"commands of a command", []string{"dead", "re"}, []string{"replay"}, false},
-		{"commands to explain", []string{"help", "dead", "re"}, []string{"replay"}, false},
+		{"commands", []string{"de"}, []string{"delete-user", "deliveries", "destination"}, false},
+		{"commands of a command", []string{"deliveries", "re"}, []string{"retry"}, false},
+		{"commands to explain", []string{"help", "deliveries", "re"}, []string{"retry"}, false},
 		{"no command", []string{"mend", ""}, nil, false},
-		{"flags", []string{"dead", "ls", "--t"}, []string{"--to", "--type"}, false},
+		{"flags", []string{"deliveries", "ls", "--t"}, []string{"--to", "--type"}, false},
 		{"flags behind arguments", []string{"pause", "acme", "--j"}, []string{"--json"}, false},
-		{"values", []string{"dead", "ls", "--reason", "re"}, []string{"redirect", "refused"}, false},
+		{"values", []string{"deliveries", "ls", "--reason", "re"}, []string{"redirect", "refused"}, false},
 		{"values of a repeated flag", []string{"events", "--kind", "dead", "--kind", "a"}, []string{"accepted", "attempt"}, false},
-		{"the value of a flag without values", []string{"dead", "ls", "--to", ""}, nil, false},
+		{"the value of a flag without values", []string{"deliveries", "ls", "--to", ""}, nil, false},
 		{"behind a flag without a value", []string{"pause", "--json", "a"}, []string{"acme"}, false},
-		{"behind a flag with its value", []string{"dead", "ls", "--type=track", "--rea"}, []string{"--reason"}, false},
+		{"behind a flag with its value", []string{"deliveries", "ls", "--type=track", "--rea"}, []string{"--reason"}, false},
 		{"destinations", []string{"pause", "crm", "a"}, []string{"acme"}, false},
-		{"a destination by a flag", []string{"dead", "ls", "--destination", ""}, []string{"acme: destination, ok", "crm: destination, paused"}, false},
+		{"a destination by a flag", []string{"deliveries", "ls", "--destination", ""}, []string{"acme: destination, ok", "crm: destination, paused"}, false},
 		{"a destination to test", []string{"test", "c"}, []string{"crm"}, false},
 		{"nothing behind the last argument", []string{"test", "crm", "c"}, nil, false},
 		{"sources", []string{"delete-user", "u1", "--source", ""}, []string{"web: source"}, false},
 		{"audiences", []string{"audience", "sync", "B"}, []string{"Big Spenders: audience of acme"}, false},
-		{"keys", []string{"dead", "replay", ""}, []string{"0019c5: acme: refused"}, false},
+		{"keys", []string{"deliveries", "retry", ""}, []string{"acme:19c5: dead, refused"}, false},
 		{"a file behind a name", []string{"audience", "sync", "VIP", ""}, nil, true},
 		{"a file by a flag", []string{"delete-user", "--file", "us"}, nil, true},
 		{"a folder", []string{"store", "check", "--data", ""}, nil, true},

@@ -135,7 +135,7 @@ func deleteDestination(c *command) action {
 		return request(ctx, c, r, func(s screen, became api.Changed) {
 			s.print("%s deleted", id)
 			if waiting == api.WaitingDiscard {
-				writeChanged(s, became, "discarded")
+				writeChanged(s, became, "delivery", "discarded")
 			}
 		})
 	})

@@ -184,8 +184,12 @@ func (fs *flags) texts(name string) []string {
 // parameters defines a flag for each query parameter of the admin API, of the same name, except
 // --query for api.ParamQuery. The returned function returns the parameters of the flags that are set.
 func (fs *flags) parameters(names ...string) func() url.Values {
-	for _, name := range names {
+	names = slices.Clone(names)
+	for i, name := range names {
 		p := parameterFlags[name]
+		if name == deliveryState {
+			name, names[i] = api.ParamState, api.ParamState
+		}
 		switch {
 		case p.values != nil:
 			fs.choice(name, p.standard, p.usage, p.values, p.repeated)
@@ -216,6 +220,9 @@ func (fs *flags) parameters(names ...string) func() url.Values {
 	}
 }
 
+// deliveryState stands for api.ParamState where that selects deliveries, and not destinations.
+const deliveryState = "state of a delivery"
+
 var parameterFlags = map[string]struct {
 	usage    string
 	values   []string // the allowed values; nil allows all
@@ -225,16 +232,18 @@ var parameterFlags = map[string]struct {
 }{
 	api.ParamDestination: {usage: "only those of the destination with this `id`"},
 	api.ParamSource:      {usage: "only those of the source with this `name`"},
-	api.ParamID:          {usage: "only those with this `messageId`"},
+	api.ParamID:          {usage: "only those with this `messageId` or webhook-id"},
 	api.ParamUser:        {usage: "only those of the user with this `id`"},
-	api.ParamEvent:       {usage: "only those of the event with this `name`"},
+	api.ParamEvent:       {usage: "only those of the event with this `name`, or the beginning of one and *"},
 	api.ParamQuery:       {usage: "only those that contain this `text`"},
 	api.ParamType:        {usage: "only those of this `type`", values: append(slices.Clip(callTypes), "delete")},
 	api.ParamReason:      {usage: "only those given up for this `reason`", values: reasons},
 	api.ParamKind:        {usage: "only this `kind`", values: []string{"accepted", "attempt", "delivered", "dead"}, repeated: true},
 	api.ParamState:       {usage: "only those in this `state`", values: api.States, repeated: true},
-	api.ParamFrom:        {usage: "only those from this `time` on: 2026-01-31T12:00:00Z, 2026-01-31, or '2h ago'", time: true},
-	api.ParamTo:          {usage: "only those before this `time`", time: true},
+	deliveryState:        {usage: "only those in this `state`", values: api.DeliveryStates, repeated: true},
+	api.ParamAfter:       {usage: "go on behind this `cursor`, which a list that took too long prints"},
+	api.ParamFrom:        {usage: "only those accepted from this `time` on: 2026-01-31T12:00:00Z, 2026-01-31, or '2h ago'", time: true},
+	api.ParamTo:          {usage: "only those accepted before this `time`", time: true},
 	api.ParamOrder:       {usage: "which are `first`", values: []string{api.OrderNewest, api.OrderOldest}, standard: api.OrderNewest},
 	api.ParamSort:        {usage: "`order` of the destinations", values: api.Sorts, standard: api.Sorts[0]},
 	api.ParamBy:          {usage: "your `name` for the server's log (default $USER)"},
@@ -247,12 +256,3 @@ var reasons = func() (names []string) {
 	}
 	return names
 }()
-
-// object converts query parameters to a JSON object. Each parameter has one value.
-func object(parameters url.Values) map[string]string {
-	o := map[string]string{}
-	for name := range parameters {
-		o[name] = parameters.Get(name)
-	}
-	return o
-}

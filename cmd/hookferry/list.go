@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
+
+const listTime = 30 * time.Second // after which a list ends, although the server has more pages
 
 // list returns an action that prints a listing of the admin API, as JSON or as a table, in which the
 // function cells makes a row of a value. The command has a flag for each name in parameters, and
@@ -22,18 +25,27 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 		if len(c.args) > 0 {
 			query.Set(api.ParamDestination, c.args[0])
 		}
-		now, n := time.Now(), 0
-		for v, err := range api.List[T](ctx, c.client, path, query) {
+		query.Set(api.ParamLimit, strconv.Itoa(min(*limit, api.PageSize)))
+		now, n, more := time.Now(), 0, ""
+		for page, err := range api.Pages[T](ctx, c.client, path, query) {
 			if err != nil {
 				return err
 			}
-			if n++; n > *limit {
-				break
+			fits := page.Items[:min(len(page.Items), *limit-n)]
+			n += len(fits)
+			for _, v := range fits {
+				if !c.json {
+					t.add(cells(v, now)...)
+				} else if err := printJSON(c.stdout, v); err != nil {
+					return err
+				}
 			}
-			if !c.json {
-				t.add(cells(v, now)...)
-			} else if err := printJSON(c.stdout, v); err != nil {
-				return err
+			if len(fits) < len(page.Items) || n == *limit && page.After != "" {
+				more = fmt.Sprintf("There may be more; --limit %d ends the list here.", *limit)
+				break
+			} else if page.After != "" && time.Since(now) > listTime {
+				more = fmt.Sprintf("The list ends here, after %s; --after %s goes on.", spell(listTime), page.After)
+				break
 			}
 		}
 		if id := query.Get(api.ParamDestination); n == 0 && id != "" {
@@ -45,8 +57,8 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 		if !c.json {
 			t.print(c.screen(c.stdout))
 		}
-		if n > *limit {
-			fmt.Fprintf(c.stderr, "There are more; --limit %d ends the list here.\n", *limit)
+		if more != "" {
+			fmt.Fprintln(c.stderr, more)
 		}
 		return nil
 	})

@@ -27,7 +27,7 @@ func listen(c *command) action {
 	delay := c.duration("delay", 0, "`time` to wait before each answer")
 	from := c.String("from", "", "`URL` or host:port of the admin API of a server whose webhooks are posted to --to")
 	to := c.String("to", "", "`URL` to post them to, or host:port and a path")
-	replay := c.String("replay", "", "`key` of a dead letter of --from, posted once in place of what it accepts")
+	replay := c.String("replay", "", "`key` of a delivery of --from, posted once in place of what it accepts")
 	destination := c.soleDestination()
 	c.jsonFlag()
 	secrets := c.StringArray("secret", nil, "shared `secret` to check X-Signature with; give it twice while one replaces another")

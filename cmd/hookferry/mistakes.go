@@ -40,7 +40,7 @@ func argument(use string, n int) (name string, optional bool) {
 // listedBy says for the name of an argument which command lists the possible values.
 var listedBy = map[string]string{
 	"DESTINATION": "; 'hookferry status' lists them",
-	"KEY":         "; 'hookferry dead ls' lists them",
+	"KEY":         "; 'hookferry deliveries ls' lists them",
 	"AUDIENCE":    "; 'hookferry audience ls' lists them",
 }
 

@@ -69,7 +69,7 @@ func TestCommandsGiveUp(t *testing.T) {
 		{"a count that takes a minute", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(time.Minute)
 			io.WriteString(w, `{"count": 0}`)
-		}), []string{"dead", "discard", "--all", "--yes", "--admin", "$server"}, exitNothing, `^hookferry dead discard: no dead letter is selected\n$`, time.Minute},
+		}), []string{"deliveries", "discard", "--all", "--yes", "--admin", "$server"}, exitNothing, `^hookferry deliveries discard: no dead letter is selected\n$`, time.Minute},
 		{"health", hangs, []string{"health", "--admin", "$server"}, exitFailure, `^hookferry health: no answer from 127.0.0.1:\d+ in time\n$`, 3 * time.Second},
 		{"health with a time", hangs, []string{"health", "--admin", "$server", "--timeout", "50ms"}, exitFailure, `in time\n$`, 50 * time.Millisecond},
 		// Completion gives up after a second, as somebody waits at the keyboard.

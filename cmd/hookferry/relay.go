@@ -119,9 +119,9 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 	}
 }
 
-// replay posts one dead letter, with a good status or an error. The server does not change it.
+// replay posts one delivery, with a good status or an error. The server does not change it.
 func (r *relay) replay(ctx context.Context, key string) error {
-	d, err := api.Do[api.Delivery](ctx, r.command.client, api.Request{Path: api.Path(api.DeadLetterPath, key)})
+	d, err := api.Do[api.Delivery](ctx, r.command.client, api.Request{Path: api.Path(api.DeliveryPath, key)})
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func TestTerminalWatchFitsTheScreen(t *testing.T) {
 
 func TestTerminalAsksBeforeDiscarding(t *testing.T) {
 	ended := []api.Progress{{Done: 3, Total: 3, Ended: true}}
-	answers := map[string]any{"GET /api/v1/dead/count": api.Count{Count: 3}, "POST /api/v1/dead/discard": ended}
+	answers := map[string]any{"GET /api/v1/deliveries/count": api.Count{Count: 3}, "POST /api/v1/deliveries/discard": ended}
 	for _, tt := range []struct {
 		name   string
 		answer string // "" interrupts
@@ -165,7 +165,7 @@ func TestTerminalAsksBeforeDiscarding(t *testing.T) {
 				}
 				term.typeKeys(tt.answer)
 				term.await(tt.shown)
-			}, "dead", "discard", "--all")
+			}, "deliveries", "discard", "--all")
 			if status != tt.status || len(asked) != tt.asked {
 				t.Errorf("exit status %d and %d requests, want %d and %d", status, len(asked), tt.status, tt.asked)
 			}
@@ -204,13 +204,13 @@ func TestTerminalShowsProgressBar(t *testing.T) {
 				}
 			}
 		})
-		term.await(`\r\x1b\[K\[##########----------\]  50% replayed 2 of 4, \S+/s`)
+		term.await(`\r\x1b\[K\[##########----------\]  50% retried 2 of 4, \S+/s`)
 		close(drawn)
 		sending.Wait()
 		lines <- `{"done":4,"total":4,"ended":true}`
 		close(lines)
-		term.await(`\r\x1b\[K4 dead letters replayed\r\n$`)
-	}, "dead", "replay", "a", "b", "c", "d")
+		term.await(`\r\x1b\[K4 deliveries retried\r\n$`)
+	}, "deliveries", "retry", "a", "b", "c", "d")
 	if status != exitOK {
 		t.Errorf("exit status %d, want %d", status, exitOK)
 	}

@@ -46,7 +46,7 @@ func (c *command) confirm(ctx context.Context, format string, args ...any) error
 }
 
 // work sends a long request, shows its progress on standard error, and returns the last one. The
-// argument done is the verb for an item, such as "replayed".
+// argument done is the verb for an item, such as "retried".
 func (c *command) work(ctx context.Context, done string, r api.Request) (api.Progress, error) {
 	m := newMeter(c.screen(c.stderr), done)
 	if in, ok := r.Body.(*input); ok {
@@ -80,21 +80,6 @@ func (c *command) follow(ctx context.Context, m *meter, stream iter.Seq2[api.Pro
 		m.show(int64(last.Done), int64(last.Total))
 	}
 	return last, nil
-}
-
-// workOn calls work for a request that selects items, and prints how many were done, unless --json is
-// given. If it was none, workOn returns an error with the text none.
-func (c *command) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
-	end, err := c.work(ctx, done, r)
-	switch {
-	case err != nil:
-		return err
-	case end.Done == 0:
-		return nothing(errors.New(none))
-	case c.json:
-		return nil
-	}
-	return c.print(end, "%s %s", counted(end.Done, thing), done)
 }
 
 // An input is a file that the user named, or standard input.
@@ -131,7 +116,7 @@ const (
 // ends before the first is due, it prints nothing.
 type meter struct {
 	screen
-	verb   string               // such as "replayed"
+	verb   string               // such as "retried"
 	amount func(float64) string // formats how many items are done, and how many are done per second
 	part   func() float64       // the fraction of work whose total is unknown; nil if that is unknown, too
 	begin  time.Time

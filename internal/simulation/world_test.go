@@ -14,6 +14,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/webhook"
+	stores "github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -282,7 +283,7 @@ func (w *world) drainAndCheck() error {
 	var found []string
 	for _, d := range w.destinations {
 		o := outcome{dead: make(map[string]int), waiting: make(map[string]int)}
-		for dead, err := range store.Dead(ctx, webhook.EndedFilter{Destination: d.ID}, "") {
+		for dead, err := range stores.Records(ctx, store, webhook.Query{Destinations: []string{d.ID}, States: []webhook.State{webhook.StateDead}}) {
 			if err != nil {
 				return err
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
+	stores "github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -292,7 +293,7 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 	rest := drain(t, s, receiver.URL)
 
 	dead := make(map[string]bool)
-	for d, err := range s.Dead(t.Context(), webhook.EndedFilter{}, "") {
+	for d, err := range stores.Records(t.Context(), s, webhook.Query{States: []webhook.State{webhook.StateDead}}) {
 		if err != nil {
 			t.Fatal(err)
 		}

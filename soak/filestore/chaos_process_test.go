@@ -70,7 +70,7 @@ type chaosStatus struct {
 }
 
 type chaosDead struct {
-	Key    string
+	Ref    webhook.Ref
 	ID     string
 	Reason webhook.Reason
 }
@@ -209,27 +209,28 @@ func chaosControl(f *webhook.Forwarder, store *filequeue.Store) http.Handler {
 			return nil, err
 		}
 		list := []chaosDead{}
-		for d, err := range f.Dead(r.Context(), webhook.EndedFilter{}) {
+		for d, err := range f.Deliveries(r.Context(), webhook.Query{States: []webhook.State{webhook.StateDead}}) {
 			if err != nil {
 				return nil, err
 			}
-			if list = append(list, chaosDead{d.Key, d.ID, d.Reason}); len(list) == max {
+			if list = append(list, chaosDead{d.Ref(), d.ID, d.Reason}); len(list) == max {
 				break
 			}
 		}
 		return list, nil
 	})
-	keys := func(do func(context.Context, ...string) (int, error)) func(r *http.Request) (any, error) {
+	refs := func(do func(context.Context, ...webhook.Ref) (webhook.Progress, error)) func(r *http.Request) (any, error) {
 		return func(r *http.Request) (any, error) {
-			var keys []string
-			if err := json.NewDecoder(r.Body).Decode(&keys); err != nil {
+			var refs []webhook.Ref
+			if err := json.NewDecoder(r.Body).Decode(&refs); err != nil {
 				return nil, err
 			}
-			return do(r.Context(), keys...)
+			p, err := do(r.Context(), refs...)
+			return p.Changed, err
 		}
 	}
-	handle("POST /replay", keys(f.Replay))
-	handle("POST /discard", keys(f.Discard))
+	handle("POST /retry", refs(f.Retry))
+	handle("POST /discard", refs(f.Discard))
 	return mux
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const chaosCallers = 4 // goroutines that call each forwarder
@@ -258,7 +259,7 @@ func (f *chaosForwarder) failed(err error) bool {
 	return false
 }
 
-// bury replays and discards dead letters now and then.
+// bury retries and discards dead letters now and then.
 func (f *chaosForwarder) bury(over <-chan struct{}, interval time.Duration) {
 	for {
 		select {
@@ -272,14 +273,14 @@ func (f *chaosForwarder) bury(over <-chan struct{}, interval time.Duration) {
 			f.failed(err)
 			continue
 		}
-		var replay, discard []string
+		var retry, discard []webhook.Ref
 		var ids []uint32
 		for _, d := range dead[:len(dead)/2] { // the others remain until the end
 			if f.dice.IntN(2) == 0 {
-				replay = append(replay, d.Key)
+				retry = append(retry, d.Ref)
 				continue
 			}
-			discard = append(discard, d.Key)
+			discard = append(discard, d.Ref)
 			id, err := strconv.ParseUint(d.ID, 10, 32)
 			if err != nil {
 				f.t.Error(err)
@@ -288,7 +289,7 @@ func (f *chaosForwarder) bury(over <-chan struct{}, interval time.Duration) {
 		}
 		f.ledger.set(ids, chaosDiscarded)
 		var n int
-		for path, keys := range map[string][]string{"/replay": replay, "/discard": discard} {
+		for path, keys := range map[string][]webhook.Ref{"/retry": retry, "/discard": discard} {
 			if err := p.ask("POST", path, keys, &n); err != nil {
 				f.failed(err)
 			}
@@ -392,22 +393,13 @@ func (c chaosCensus) read(ctx context.Context, dir string) error {
 		in[uint32(id)] = true
 		return nil
 	}
-	for of, err := range s.CountByDestination(ctx) {
-		if err != nil {
-			return err
+	for d, err := range store.Records(ctx, s, store.Query{}) {
+		in := c.waiting
+		if d.State == store.StateDead {
+			in = c.dead
 		}
-		for d, err := range s.Waiting(ctx, of.Destination, "") {
-			if err == nil {
-				err = note(c.waiting, &d)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	for d, err := range s.Dead(ctx, webhook.EndedFilter{}, "") {
 		if err == nil {
-			err = note(c.dead, &d.Delivery)
+			err = note(in, &d.Delivery)
 		}
 		if err != nil {
 			return err

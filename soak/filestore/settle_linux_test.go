@@ -70,7 +70,7 @@ func TestSettleGigabyte(t *testing.T) {
 		}
 		in[d.ID] = true
 	}
-	for d, err := range s.Dead(t.Context(), webhook.EndedFilter{}, "") {
+	for d, err := range store.Records(t.Context(), s, store.Query{States: []store.State{store.StateDead}}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,6 +78,7 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	if len(r.Missing) == 0 && r.InDoubt == "" {
 		l.checkDocuments()
 	}
+	l.damaged = len(r.Missing) > 0
 	got := l.states()
 	different := 0
 	for id, was := range want {

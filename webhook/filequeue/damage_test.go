@@ -149,13 +149,13 @@ func TestDamagedRecordHidesNoOther(t *testing.T) {
 		s := open()
 		for range 2 {
 			dead := 0
-			for d, err := range s.Dead(t.Context(), store.EndedFilter{}, "") {
+			for d, err := range store.Records(t.Context(), s, store.Query{States: []store.State{store.StateDead}}) {
 				if dead++; err != nil || d.ID == "2" {
-					t.Errorf("Dead yields %v, %v; want the dead letters but 2", d.ID, err)
+					t.Errorf("List yields %v, %v; want the dead letters but 2", d.ID, err)
 				}
 			}
 			if dead != 4 {
-				t.Errorf("Dead yields %d, want the 4 undamaged ones", dead)
+				t.Errorf("List yields %d, want the 4 undamaged ones", dead)
 			}
 			ds, err := s.Fetch(t.Context(), []store.Want{{Destination: "waits", Max: 10}}, 1<<20, nil)
 			if err != nil || len(ds) != 4 && len(ds) != 0 {

@@ -2,9 +2,7 @@ package filequeue
 
 import (
 	"cmp"
-	"fmt"
 	"math"
-	"strconv"
 	"time"
 )
 
@@ -14,7 +12,7 @@ type position struct{ seg, off uint32 }
 // An entry is the part of a delivery, or of another record, that the index keeps: 40 bytes, without
 // the body, the id and the name.
 type entry struct {
-	due    int64 // in microseconds; the time of death in index.dead, of delivery in index.history
+	due    int64 // in microseconds; the time of death in lane.dead, of delivery in lane.history
 	seq    uint64
 	put    position
 	state  position // of the state record, unless units is 0
@@ -70,24 +68,5 @@ func (r rank) compare(q rank) int {
 	return cmp.Or(cmp.Compare(r.due, q.due), cmp.Compare(r.seq, q.seq))
 }
 
-// firstRank sorts before all other ranks, and lastRank after them.
-var (
-	firstRank = rank{math.MinInt64, 0}
-	lastRank  = rank{math.MaxInt64, math.MaxUint64}
-)
-
-// key returns the Key of a delivery with a rank. Keys sort in the order of ranks.
-func (r rank) key() string { return fmt.Sprintf("%016x%016x", uint64(r.due)^1<<63, r.seq) }
-
-// rankOf returns the rank that a Key encodes, or firstRank if the Key is malformed.
-func rankOf(key string) rank {
-	if len(key) != 32 {
-		return firstRank
-	}
-	due, err1 := strconv.ParseUint(key[:16], 16, 64)
-	seq, err2 := strconv.ParseUint(key[16:], 16, 64)
-	if r := (rank{int64(due ^ 1<<63), seq}); err1 == nil && err2 == nil && r.key() == key {
-		return r
-	}
-	return firstRank
-}
+// firstRank sorts before all other ranks.
+var firstRank = rank{math.MinInt64, 0}

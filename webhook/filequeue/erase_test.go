@@ -127,9 +127,9 @@ func TestEraseFindsDeliveriesThatMove(t *testing.T) {
 		t.Errorf("Erase = %d, %d, %v; want %d together", erased, claimed, err, n/2)
 	}
 	left := map[string]int{}
-	for d, err := range s.Waiting(t.Context(), "a", "") {
+	for d, err := range store.Records(t.Context(), s, store.Query{}) {
 		if err != nil || string(d.Body) != "text" {
-			t.Fatalf("Waiting yields the body %q, %v", d.Body, err)
+			t.Fatalf("List yields the body %q, %v", d.Body, err)
 		}
 		left[d.User]++
 	}
@@ -172,9 +172,9 @@ func testHistoryIsBounded(t *testing.T) {
 		time.Sleep(time.Second)
 	}
 	wantDelivered("after 80 of 1,000 bytes", 50)
-	for e, err := range s.Delivered(t.Context(), store.EndedFilter{}, "") {
+	for e, err := range store.Records(t.Context(), s, store.Query{States: []store.State{store.StateDelivered}}) {
 		if err != nil || e.ID < "40" {
-			t.Errorf("Delivered yields %s, %v; want the latest 50, from 40 on", e.ID, err)
+			t.Errorf("List yields %s, %v; want the latest 50, from 40 on", e.ID, err)
 		}
 	}
 	time.Sleep(time.Hour - 20*time.Second)

@@ -58,7 +58,7 @@ func (e *eraser) find(g *segment, rs []record) error {
 		if !r.whole() {
 			continue
 		}
-		var d store.Ended
+		var d store.Record
 		b, err := g.bytes(int64(r.pos.off), recordHeader+int64(r.length), nil)
 		if err == nil {
 			var found record

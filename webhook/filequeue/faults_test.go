@@ -190,7 +190,7 @@ func TestUnreadableDeadLetterHidesNoOther(t *testing.T) {
 			all = append(all, d)
 		}
 		list := func() (ids []string, err error) {
-			for d, derr := range r.s.Dead(t.Context(), store.EndedFilter{}, "") {
+			for d, derr := range store.Records(t.Context(), r.s, store.Query{States: []store.State{store.StateDead}}) {
 				if err = derr; err == nil {
 					ids = append(ids, d.ID)
 				}
@@ -198,8 +198,8 @@ func TestUnreadableDeadLetterHidesNoOther(t *testing.T) {
 			return ids, err
 		}
 		r.unreadable(all[1].Body)
-		if ids, err := list(); !slices.Equal(ids, []string{"1", "3"}) || err != nil {
-			t.Errorf("Dead yields %q, %v; want those that can be read, 1 and 3", ids, err)
+		if ids, err := list(); !slices.Equal(ids, []string{"3", "1"}) || err != nil {
+			t.Errorf("List yields %q, %v; want those that can be read, 3 and 1", ids, err)
 		}
 		r.d.OnOp(func(op simdisk.Op) error {
 			if op.Kind == simdisk.Read {
@@ -348,11 +348,11 @@ func TestDeliveryIsClaimedUntilItsSettlementIsDurable(t *testing.T) {
 				t.Errorf("%s: Count = %+v, %v; want 1 waiting, %d claimed", when, c, err, claimed)
 			}
 			n := 0
-			for range r.s.Waiting(t.Context(), "crm", "") {
+			for range store.Records(t.Context(), r.s, store.Query{}) {
 				n++
 			}
 			if n != 1 {
-				t.Errorf("%s: Waiting yields %d deliveries, want 1", when, n)
+				t.Errorf("%s: List yields %d deliveries, want 1", when, n)
 			}
 		}
 		check("during the commit", 1)
@@ -411,6 +411,7 @@ func TestFailedChangeIsNews(t *testing.T) {
 		if err := r.s.Put(t.Context(), ps, make([]store.Result, len(ps))); err != nil {
 			t.Fatal(err)
 		}
+		refs := r.refs()
 		var wrote atomic.Bool
 		r.d.OnOp(func(op simdisk.Op) error {
 			if op.Kind == simdisk.Read && wrote.Load() {
@@ -419,9 +420,9 @@ func TestFailedChangeIsNews(t *testing.T) {
 			wrote.Store(wrote.Load() || op.Kind == simdisk.Write)
 			return nil
 		})
-		n, _, err := r.s.Change(t.Context(), store.WaitingFilter{Destination: "crm"}, store.DueNow)
+		n, _, err := r.s.Retry(t.Context(), refs...)
 		if n == 0 || n == len(ps) || err == nil {
-			t.Fatalf("Change = %d, %v; want some changed, and an error", n, err)
+			t.Fatalf("Retry = %d, %v; want some changed, and an error", n, err)
 		}
 		select {
 		case <-r.s.Changed():

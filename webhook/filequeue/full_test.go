@@ -334,12 +334,12 @@ func TestFullDiskRefusesRevive(t *testing.T) {
 		for i := 0; err == nil; i++ {
 			err = put(fmt.Sprint(i))
 		}
-		for e, err := range l.s.Dead(t.Context(), store.EndedFilter{}, "") {
+		for e, err := range store.Records(t.Context(), l.s, store.Query{States: []store.State{store.StateDead}}) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n, err := l.s.Revive(t.Context(), e.Key); n != 0 || !errors.Is(err, store.ErrQueueFull) {
-				t.Errorf("Revive on a full disk = %d, %v, want 0, ErrQueueFull", n, err)
+			if n, _, err := l.s.Retry(t.Context(), e.Ref()); n != 0 || !errors.Is(err, store.ErrQueueFull) {
+				t.Errorf("Retry on a full disk = %d, %v, want 0, ErrQueueFull", n, err)
 			}
 		}
 		if c, err := l.s.Count(t.Context()); c.Dead != 1 || err != nil {

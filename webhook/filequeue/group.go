@@ -71,7 +71,7 @@ func (g *group) transit(ts []transition) (moved int) {
 		case t.put:
 			t.moved = t.record.stored == noDedup || g.index.seen.Add(t.record.key, g.now)
 		case t.id == 0:
-			t.entry, t.moved = g.index.queue(t.from).remove(t.rank)
+			t.entry, t.moved = g.index.remove(t.from, t.rank)
 		default:
 			t.claim = g.index.claims[t.id]
 			if t.moved = t.claim != nil && !t.claim.settled; t.moved {

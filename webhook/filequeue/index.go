@@ -20,8 +20,7 @@ type index struct {
 	changed       store.Signal        // has a value if there are news
 	claims        map[uint64]*claim   // by id
 	lastClaim     uint64              // the latest id; ids are not used again, and 0 is none
-	dead          queue
-	history       queue
+	kept          int64               // the bytes of all histories
 	seen          *store.Window
 	documents     documents
 	number        uint32       // of the latest table
@@ -33,17 +32,23 @@ type index struct {
 	moved   []transition    // that remove watched deliveries from the queues that they entered since
 }
 
-// A lane has the waiting deliveries of one destination.
+// A lane has the deliveries of one destination.
 type lane struct {
 	name           string
 	fresh, retries queue
+	dead, history  queue
 	claimed        int // those in index.claims, and in no queue
 }
 
 func (l *lane) waiting() int { return l.fresh.len + l.retries.len + l.claimed }
 
-func (l *lane) queue(retries bool) *queue {
-	if retries {
+func (l *lane) queue(k kind) *queue {
+	switch k {
+	case kindDead:
+		return &l.dead
+	case kindDelivered:
+		return &l.history
+	case kindRetry:
 		return &l.retries
 	}
 	return &l.fresh
@@ -88,7 +93,7 @@ func (x *index) claimed() map[uint64]*claim {
 	return all
 }
 
-// A queueID names a queue of the index. The destination matters only for waiting deliveries.
+// A queueID names a queue of the index.
 type queueID struct {
 	kind        kind
 	destination string
@@ -97,30 +102,30 @@ type queueID struct {
 // queue returns a queue of the index. If the destination has no lane, it returns a new empty queue
 // that is not part of the index.
 func (x *index) queue(id queueID) *queue {
-	switch id.kind {
-	case kindDead:
-		return &x.dead
-	case kindDelivered:
-		return &x.history
-	}
 	if l := x.lanes[id.destination]; l != nil {
-		return l.queue(id.kind == kindRetry)
+		return l.queue(id.kind)
 	}
 	return new(queue)
 }
 
 // push adds an entry to a queue, and creates a missing lane.
 func (x *index) push(id queueID, e entry) {
-	if id.kind == kindFresh || id.kind == kindRetry {
-		x.lane(id.destination)
-	}
-	x.queue(id).push(e)
+	x.lane(id.destination).queue(id.kind).push(e)
 	if x.watched[e.seq] {
 		x.moved = append(x.moved, leaving(id, e.rank()))
 	}
 	if id.kind == kindDelivered {
+		x.kept += e.bytes()
 		x.tidy.Set()
 	}
+}
+
+// remove removes an entry from a queue, and reports whether there was one.
+func (x *index) remove(id queueID, at rank) (e entry, ok bool) {
+	if e, ok = x.queue(id).remove(at); ok && id.kind == kindDelivered {
+		x.kept -= e.bytes()
+	}
+	return e, ok
 }
 
 // lane returns the lane of a destination. It creates a missing lane.
@@ -133,9 +138,9 @@ func (x *index) lane(name string) *lane {
 	return l
 }
 
-// prune removes the lane of a destination if no delivery waits there, claimed or not.
+// prune removes the lane of a destination if it has no deliveries.
 func (x *index) prune(destination string) {
-	if l := x.lanes[destination]; l != nil && l.waiting() == 0 {
+	if l := x.lanes[destination]; l != nil && l.waiting()+l.dead.len+l.history.len == 0 {
 		delete(x.lanes, destination)
 	}
 }
@@ -147,9 +152,9 @@ func (x *index) visit(f func(id queueID, e entry)) {
 	const some = 4096
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all := []queueID{{kind: kindDead}, {kind: kindDelivered}}
+	var all []queueID
 	for name := range x.lanes {
-		all = append(all, queueID{kindFresh, name}, queueID{kindRetry, name})
+		all = append(all, queueID{kindFresh, name}, queueID{kindRetry, name}, queueID{kindDead, name}, queueID{kindDelivered, name})
 	}
 	for _, id := range all {
 		for last, more := firstRank, true; more; {
@@ -268,7 +273,7 @@ func (x *index) pick(wants []store.Want, maxBytes int64, now time.Time) (claims 
 		if l == nil {
 			continue
 		}
-		q := l.queue(w.Retries)
+		q := l.queue(waitingKind(w.Retries))
 		e := q.first()
 		for n := 0; n < w.Max && e != nil && e.due <= now.UnixMicro(); n++ {
 			if bytes += e.bytes(); bytes > maxBytes && len(claims) > 0 {
@@ -291,21 +296,4 @@ func (x *index) postpone(c *claim, until time.Time) {
 	c.entry.due = until.UnixMicro()
 	x.push(queueID{waitingKind(c.retry), c.lane.name}, c.entry)
 	x.announce(c.lane.name)
-}
-
-// waitingAfter returns the entries of a destination's waiting deliveries behind a rank, up to a
-// page of them.
-func (x *index) waitingAfter(destination string, from rank) (all []entry) {
-	l := x.lanes[destination]
-	if l == nil {
-		return nil
-	}
-	all = append(l.fresh.after(from, page), l.retries.after(from, page)...)
-	for _, c := range x.claims {
-		if c.lane == l && from.before(c.entry.rank()) {
-			all = append(all, c.entry)
-		}
-	}
-	slices.SortFunc(all, func(a, b entry) int { return a.rank().compare(b.rank()) })
-	return all[:min(len(all), page)]
 }

@@ -18,7 +18,7 @@ type janitor struct {
 	store  *Store
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
-	// busy has a value while the janitor, an Erase or a Revive works. Only the goroutine that has put the
+	// busy has a value while the janitor, an Erase or a Retry works. Only the goroutine that has put the
 	// value there removes segments, or moves records between segments.
 	busy chan struct{}
 	// leftovers are the files of segments and tables that the store no longer needs. The janitor removes them
@@ -35,18 +35,24 @@ const again = time.Second
 
 // run tidies until the store closes.
 func (j *janitor) run() {
-	j.busy <- struct{}{}
 	for j.ctx.Err() == nil {
-		next, err := j.tidy()
-		if err != nil || !j.postponed() {
-			j.ran(err)
-		}
-		wake := j.store.index.tidy
-		if err != nil {
-			next, wake = time.Now().Add(again), nil
-		}
-		j.sleep(next, wake)
+		j.sleep(j.work())
 	}
+}
+
+// work tidies once, while nothing else is busy. It returns when there is work again, or zero, and what
+// says so earlier.
+func (j *janitor) work() (next time.Time, wake store.Signal) {
+	j.busy <- struct{}{}
+	defer j.resume()
+	next, err := j.tidy()
+	if err != nil || !j.postponed() {
+		j.ran(err)
+	}
+	if err != nil {
+		return time.Now().Add(again), nil
+	}
+	return next, j.store.index.tidy
 }
 
 // hold waits until nothing else is busy. Then the janitor does nothing until resume.
@@ -82,19 +88,17 @@ func (j *janitor) postponed() bool {
 }
 
 // sleep waits until a time, or without end if the time is zero. It returns early if wake has a
-// value, or when the store closes. While it waits, the janitor is not busy.
+// value, or when the store closes.
 func (j *janitor) sleep(until time.Time, wake store.Signal) {
 	var due <-chan time.Time
 	if !until.IsZero() {
 		due = time.After(time.Until(until))
 	}
-	<-j.busy
 	select {
 	case <-wake:
 	case <-due:
 	case <-j.ctx.Done():
 	}
-	j.busy <- struct{}{}
 }
 
 // tidy does all work that is due. next is when the next work is due, or zero if that time is not
@@ -165,28 +169,56 @@ func (j *janitor) leave(g *segment, err error) error {
 // when the next one expires, or zero.
 func (j *janitor) expire() (next time.Time, err error) {
 	for {
-		var expired []transition
-		j.store.index.mu.Lock()
-		bytes := j.store.index.history.bytes
-		for _, e := range j.store.index.history.after(firstRank, page) {
-			if j.store.config.HistoryAge != store.Unlimited {
-				next = e.dueAt().Add(j.store.config.HistoryAge)
-			}
-			if (next.IsZero() || next.After(j.store.Now())) && (j.store.config.HistoryBytes == store.Unlimited || bytes <= j.store.config.HistoryBytes) {
-				break
-			}
-			expired = append(expired, leaving(queueID{kind: kindDelivered}, e.rank()))
-			bytes -= e.bytes()
-		}
-		j.store.index.mu.Unlock()
+		expired, next := j.expired()
 		if len(expired) == 0 {
 			return next, nil
 		}
-		if _, err := j.store.transit(j.ctx, expired); err != nil {
-			return time.Time{}, err
+		for some := range slices.Chunk(expired, page) {
+			if _, err := j.store.transit(j.ctx, some); err != nil {
+				return time.Time{}, err
+			}
 		}
-		next = time.Time{}
 	}
+}
+
+// expired returns transitions of expired deliveries, and when the next one expires. If the history is
+// too large, it looks at the oldest of 64 equal spans of time.
+func (j *janitor) expired() (ts []transition, next time.Time) {
+	x, c, now := j.store.index, &j.store.config, j.store.Now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var oldest, aged time.Time
+	for _, l := range x.lanes {
+		oldest = earlier(oldest, l.history.first().dueAt())
+	}
+	if oldest.IsZero() {
+		return nil, next
+	}
+	if c.HistoryAge != store.Unlimited {
+		aged, next = now.Add(-c.HistoryAge), oldest.Add(c.HistoryAge)
+	}
+	until, excess := aged, int64(0)
+	if c.HistoryBytes != store.Unlimited && x.kept > c.HistoryBytes {
+		excess = x.kept - c.HistoryBytes
+		if span := oldest.Add(max(now.Sub(oldest), 0) / 64); span.After(until) {
+			until = span
+		}
+	}
+	var old []found
+	for name, l := range x.lanes {
+		for e := range l.history.until(until.UnixMicro()) {
+			old = append(old, found{entry: e, in: queueID{kindDelivered, name}})
+		}
+	}
+	slices.SortFunc(old, func(a, b found) int { return a.entry.rank().compare(b.entry.rank()) })
+	for _, f := range old {
+		if excess <= 0 && (aged.IsZero() || f.entry.dueAt().After(aged)) {
+			break
+		}
+		excess -= f.entry.bytes()
+		ts = append(ts, leaving(f.in, f.entry.rank()))
+	}
+	return ts, next
 }
 
 // choose returns the next segment to retire, or nil. The first choice is a copied segment; see

@@ -23,7 +23,7 @@ const (
 // merge copies the needed records of a segment to the active one. It may miss a delivery that changes
 // meanwhile. The error is errUnread if the disk cannot read one.
 func (j *janitor) merge(g *segment) error {
-	lost := func(m *move, d *store.Ended, cause error) {
+	lost := func(m *move, d *store.Record, cause error) {
 		j.store.lose(d, m.entry.seq, cause, leaving(m.from, m.entry.rank()))
 	}
 	// An op of the same group could take an entry out of its queue, and put it back later in another

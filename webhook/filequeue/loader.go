@@ -298,7 +298,7 @@ func (ld *loader) put(g *segment, r *record) {
 	}
 	e, k := entryOf(r), r.kind
 	if r.damaged {
-		ld.store.reader.load([]pinned{ld.store.index.segs.pin(e, 0)}, func(_ *pinned, _ *record, d *store.Ended, _ error) {
+		ld.store.reader.load([]pinned{ld.store.index.segs.pin(e, 0)}, func(_ *pinned, _ *record, d *store.Record, _ error) {
 			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.id.name(), r.pos.off, d.MessageID, d.Destination)
 		})
 		ld.lost = append(ld.lost, ref{r.seq, g.id.number})
@@ -312,26 +312,24 @@ func (ld *loader) put(g *segment, r *record) {
 		ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.store.index.segs[state.pos.seg].id.name(), state.pos.off, r.payload)
 	}
 	ld.store.index.count(&e, 1)
-	if k == kindDead || k == kindDelivered {
-		ld.store.index.queue(queueID{kind: k}).collect(e)
-		return
+	if k == kindDelivered {
+		ld.store.index.kept += e.bytes()
 	}
 	l := ld.store.index.lanes[string(r.payload)] // this look-up allocates no string; the method lane does
 	if l == nil {
 		l = ld.store.index.lane(string(r.payload))
 	}
-	l.queue(k == kindRetry).collect(e)
+	l.queue(k).collect(e)
 }
 
 // finish sorts the queues, and fills the dedup window.
 func (ld *loader) finish() {
 	x := ld.store.index
 	x.documents.changes.Forget(ld.seq)
-	x.dead.sort()
-	x.history.sort()
 	for _, l := range x.lanes {
-		l.fresh.sort()
-		l.retries.sort()
+		for _, q := range []*queue{&l.fresh, &l.retries, &l.dead, &l.history} {
+			q.sort()
+		}
 	}
 	slices.Reverse(ld.keys)
 	slices.SortStableFunc(ld.keys, func(a, b timedKey) int { return cmp.Compare(a.at, b.at) })
@@ -354,7 +352,10 @@ func (s seqSet) add(seq uint64) bool {
 
 // reportOn returns a Report about what is in an index.
 func (ld *loader) reportOn(x *index) Report {
-	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Documents: ld.documents, Missing: ld.missing, InDoubt: ld.doubt}
+	r := Report{Waiting: x.waiting(), Documents: ld.documents, Missing: ld.missing, InDoubt: ld.doubt}
+	for _, l := range x.lanes {
+		r.Dead, r.Delivered = r.Dead+l.dead.len, r.Delivered+l.history.len
+	}
 	r.Bytes, r.Needed = x.documents.tableBytes(), x.documents.tableBytes()
 	for _, g := range x.segs {
 		r.Bytes, r.Needed = r.Bytes+g.end, r.Needed+g.needed()
@@ -387,7 +388,7 @@ func (ld *loader) copyTo(s *Store) error {
 	}
 	var moves []move
 	ld.store.index.visit(func(id queueID, e entry) { moves = append(moves, move{entry: e, from: id}) })
-	lost := func(m *move, d *store.Ended, cause error) {
+	lost := func(m *move, d *store.Record, cause error) {
 		ld.report("a delivery cannot be read any more, and is missing: messageId %q: %v", d.MessageID, cause)
 	}
 	return ld.store.reader.copyAll(moves, nil, lost, func(some []move) error {

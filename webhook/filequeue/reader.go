@@ -58,7 +58,7 @@ type reader struct {
 // whole record. f must not keep the pointers. If the error is errDamaged, d has the
 // parts that could be read. load sorts ps, and reads records that are close to each other at once,
 // which takes much less processor time than a read for each.
-func (r *reader) load(ps []pinned, f func(p *pinned, whole *record, d *store.Ended, err error)) {
+func (r *reader) load(ps []pinned, f func(p *pinned, whole *record, d *store.Record, err error)) {
 	slices.SortFunc(ps, func(a, b pinned) int {
 		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
 	})
@@ -66,7 +66,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, whole *record, d *store.End
 	defer buffers.Put(buffer)
 	var one struct { // on the heap, and used for all deliveries
 		whole record
-		d     store.Ended
+		d     store.Record
 	}
 	for n := 1; len(ps) > 0; ps, n = ps[n:], 1 {
 		first, end := ps[0].span()
@@ -86,7 +86,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, whole *record, d *store.End
 		}
 		for i := range ps[:n] {
 			p := &ps[i]
-			one.whole, one.d = record{}, store.Ended{}
+			one.whole, one.d = record{}, store.Record{}
 			lerr := err
 			if err == nil {
 				from, to := p.span()
@@ -102,7 +102,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, whole *record, d *store.End
 // If only the state record is damaged, decode logs that, and d is the delivery as it was put, with
 // the due time or the time of death of its state. Only the state said when the retry window ends.
 // The window may be over, so it ends with the due time.
-func (r *reader) decode(p *pinned, b []byte, d *store.Ended) (whole record, err error) {
+func (r *reader) decode(p *pinned, b []byte, d *store.Record) (whole record, err error) {
 	whole, err = p.put.decode(p.entry.put, p.entry.seq, b)
 	if derr := whole.readDelivery(d); err == nil && derr != nil {
 		err = fmt.Errorf("segment %d, offset %d: %w: %w", p.put.id.number, p.entry.put.off, errDamaged, derr)
@@ -132,7 +132,7 @@ const maxTold = 1000
 
 // complain logs that a delivery cannot be read, once for each delivery. d has the parts that could
 // be read.
-func (r *reader) complain(what string, seq uint64, d *store.Ended, err error) {
+func (r *reader) complain(what string, seq uint64, d *store.Record, err error) {
 	r.mu.Lock()
 	told := r.told[seq]
 	if len(r.told) < maxTold {
@@ -151,7 +151,7 @@ func (r *reader) complain(what string, seq uint64, d *store.Ended, err error) {
 
 // copyAll makes the copies of moves, about maxMove bytes at a time, and passes the moves to commit. If
 // g is not nil, a copy is whole only if g has the whole record. lost gets each damaged delivery.
-func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *store.Ended, error), commit func([]move) error) error {
+func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *store.Record, error), commit func([]move) error) error {
 	for n, size := 0, int64(0); len(moves) > 0; moves, n, size = moves[n:], 0, 0 {
 		for ; n < len(moves) && size < maxMove; n++ {
 			size += moves[n].entry.total()
@@ -167,7 +167,7 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *store.Ended
 		}
 		r.index.mu.Unlock()
 		var err error
-		r.load(pins, func(p *pinned, old *record, d *store.Ended, lerr error) {
+		r.load(pins, func(p *pinned, old *record, d *store.Record, lerr error) {
 			m := &some[p.i]
 			if errors.Is(lerr, errDamaged) {
 				lost(m, d, lerr)

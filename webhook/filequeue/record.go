@@ -40,7 +40,7 @@ type kind uint8
 
 const (
 	// The first four kinds have a delivery in one of its states. The payload of a whole record is
-	// the destination, which is also the tag, and the result of Ended.AppendBinary. A later
+	// the destination, which is also the tag, and the result of Record.AppendBinary. A later
 	// record without a tag has only what changes: Reason, At, Due, Expires, Tries, Closed and
 	// Attempts. The size is the length of the body or, in kindDead and kindDelivered, the result
 	// of Delivery.Size. In these two kinds, due is the time of death or of delivery. If the time of
@@ -179,12 +179,12 @@ func waitingKind(retry bool) kind {
 // deliveryRecord returns the record of a delivery in state k: a whole one, or one with only what
 // changes. The payload is appended to b. It has no Seq, which is the sequence number of the record, so
 // deliveryRecord clears that of d.
-func deliveryRecord(b []byte, k kind, d *store.Ended, whole bool) (record, error) {
+func deliveryRecord(b []byte, k kind, d *store.Record, whole bool) (record, error) {
 	part, tag := d, len(d.Destination)
 	if d.Seq = 0; whole {
 		b = append(b, d.Destination...)
 	} else {
-		part, tag = &store.Ended{Reason: d.Reason, At: d.At, Delivery: store.Delivery{
+		part, tag = &store.Record{Reason: d.Reason, At: d.At, Delivery: store.Delivery{
 			Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
 		}}, 0
 	}
@@ -205,11 +205,11 @@ func deliveryRecord(b []byte, k kind, d *store.Ended, whole bool) (record, error
 
 // readDelivery decodes a whole record into d. Of another record it takes only what that one
 // changes.
-func (r *record) readDelivery(d *store.Ended) error {
+func (r *record) readDelivery(d *store.Record) error {
 	if r.tag > 0 {
 		return d.UnmarshalBinary(r.payload[min(int(r.tag), len(r.payload)):])
 	}
-	var state store.Ended
+	var state store.Record
 	if err := state.UnmarshalBinary(r.payload); err != nil {
 		return err
 	}

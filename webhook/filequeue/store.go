@@ -111,17 +111,23 @@ func (s *Store) Now() time.Time { return s.disk.Now().UTC().Truncate(time.Micros
 func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
 	err = s.view(ctx, func(x *index) {
 		c = store.Counts{
-			Waiting: x.waiting(), Claimed: len(x.claims),
-			Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: x.dead.first().dueAt(),
-			Delivered: x.history.len, DeliveredBytes: x.history.bytes,
+			Waiting: x.waiting(), Claimed: len(x.claims), DeliveredBytes: x.kept,
 		}
 		for _, l := range x.lanes {
-			if at := l.head().Earliest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
-				c.Oldest = at
-			}
+			c.Dead, c.DeadBytes, c.Delivered = c.Dead+l.dead.len, c.DeadBytes+l.dead.bytes, c.Delivered+l.history.len
+			c.OldestDead = earlier(c.OldestDead, l.dead.first().dueAt())
+			c.Oldest = earlier(c.Oldest, l.head().Earliest())
 		}
 	})
 	return c, err
+}
+
+// earlier returns the earlier of two times. Zero is no time.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // CountByDestination implements store.Inspector.
@@ -129,7 +135,9 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.Destinat
 	return store.Page(func() (all []store.DestinationCounts, err error) {
 		err = s.view(ctx, func(x *index) {
 			for name, l := range x.lanes {
-				all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.head().Earliest()})
+				if l.waiting() > 0 {
+					all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.head().Earliest()})
+				}
 			}
 		})
 		return all, err
@@ -172,7 +180,7 @@ func (s *Store) Failing() map[string]time.Time { return s.upkeep.Failing() }
 
 // lose removes a delivery that cannot be read. It logs that, unless all transitions find that the
 // delivery has left its queue. d has the parts of the delivery that could be read.
-func (s *Store) lose(d *store.Ended, seq uint64, cause error, ts ...transition) {
+func (s *Store) lose(d *store.Record, seq uint64, cause error, ts ...transition) {
 	for i := range ts {
 		ts[i].record.kind, ts[i].lost = kindGone, true
 	}

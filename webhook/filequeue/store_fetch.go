@@ -30,7 +30,7 @@ func (s *Store) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, d
 	clear(dst[had:])
 	var unread []*claim
 	var err error
-	s.reader.load(pins, func(p *pinned, _ *record, d *store.Ended, lerr error) {
+	s.reader.load(pins, func(p *pinned, _ *record, d *store.Record, lerr error) {
 		switch c := claims[p.i]; {
 		case errors.Is(lerr, errDamaged): // if it cannot be removed either, it stays claimed
 			s.lose(d, p.entry.seq, lerr, transition{id: c.id})

@@ -1,11 +1,13 @@
 package filequeue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -13,130 +15,303 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// read returns the deliveries of the entries that get returns. It leaves out those that were removed
-// meanwhile or cannot be read. If the disk can read none of them, it returns an error.
-func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []store.Ended, err error) {
+// A found is an entry of the index, and where it is.
+type found struct {
+	entry   entry
+	in      queueID
+	claimed bool
+}
+
+// state returns the state of the delivery.
+func (f *found) state() store.State {
+	switch {
+	case f.claimed:
+		return store.StateClaimed
+	case f.in.kind == kindDead:
+		return store.StateDead
+	case f.in.kind == kindDelivered:
+		return store.StateDelivered
+	}
+	return store.StateWaiting
+}
+
+// A search finds entries by their sequence numbers. It keeps the first n that are behind a number.
+type search struct {
+	listing store.Listing // of which it uses the order, and the number
+	n       int
+	found   []found
+	bound   uint64 // if it is not 0, an entry with this number, or behind it, is none of the first n
+}
+
+// wants reports whether one of the numbers from low to high may be one of the first n.
+func (s *search) wants(low, high uint64) bool {
+	first, last := high, low
+	if s.listing.Query.Oldest {
+		first, last = low, high
+	}
+	return s.listing.Follows(last) && (s.bound == 0 || s.listing.Compare(first, s.bound) < 0)
+}
+
+func (s *search) add(f found) {
+	if !s.wants(f.entry.seq, f.entry.seq) {
+		return
+	}
+	if s.found = append(s.found, f); len(s.found) >= 2*s.n {
+		s.cut()
+		s.bound = s.found[s.n-1].entry.seq
+	}
+}
+
+// cut sorts what is found, and cuts it to the first n.
+func (s *search) cut() {
+	slices.SortFunc(s.found, func(a, b found) int { return s.listing.Compare(a.entry.seq, b.entry.seq) })
+	s.found = s.found[:min(len(s.found), s.n)]
+}
+
+// queue adds the entries of a queue. It begins with the chunk that is probably first.
+func (s *search) queue(q *queue, id queueID) {
+	for i := range q.chunks {
+		if !s.listing.Query.Oldest {
+			i = len(q.chunks) - 1 - i
+		}
+		if c := &q.chunks[i]; s.wants(c.low, c.high) {
+			for j := range c.all {
+				s.add(found{entry: c.all[j], in: id})
+			}
+		}
+	}
+}
+
+// kinds are those of the queues of a lane.
+var kinds = [...]kind{kindFresh, kindRetry, kindDead, kindDelivered}
+
+func (s *search) lane(l *lane) {
+	for _, k := range kinds {
+		f := found{in: queueID{k, l.name}}
+		if s.listing.Query.HasState(f.state()) {
+			s.queue(l.queue(k), f.in)
+		}
+	}
+}
+
+// search returns the first n entries of a listing that are in its states, in its order. The caller
+// holds mu.
+func (x *index) search(l *store.Listing, n int) []found {
+	s := search{listing: *l, n: n}
+	if names := l.Query.Destinations; len(names) > 0 {
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+			if l := x.lanes[name]; l != nil {
+				s.lane(l)
+			}
+		}
+	} else {
+		for _, l := range x.lanes {
+			s.lane(l)
+		}
+	}
+	for _, c := range x.claims {
+		if l.Query.HasState(store.StateClaimed) && l.Query.HasDestination(c.lane.name) {
+			s.add(found{c.entry, queueID{waitingKind(c.retry), c.lane.name}, true})
+		}
+	}
+	s.cut()
+	return s.found
+}
+
+// distinct returns refs, each once.
+func distinct(refs []store.Ref) []store.Ref {
+	return slices.Compact(slices.SortedFunc(slices.Values(refs), func(a, b store.Ref) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Destination, b.Destination))
+	}))
+}
+
+// named returns the entries of refs. The caller holds mu.
+func (x *index) named(refs []store.Ref) (all []found) {
+	claimed := x.claimed()
+	for _, ref := range refs {
+		l := x.lanes[ref.Destination]
+		if l == nil {
+			continue
+		}
+		if c := claimed[ref.Seq]; c != nil && c.lane == l {
+			all = append(all, found{c.entry, queueID{waitingKind(c.retry), l.name}, true})
+			continue
+		}
+		for _, k := range kinds {
+			if e := l.queue(k).numbered(ref.Seq); e != nil {
+				all = append(all, found{entry: *e, in: queueID{k, l.name}})
+				break
+			}
+		}
+	}
+	return all
+}
+
+// read returns the deliveries that find returns. It leaves out those that were removed meanwhile or
+// cannot be read. If the disk can read none of them, it returns an error.
+func read(ctx context.Context, s *Store, find func(x *index) []found) (all []store.Record, places []found, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer s.gate.Leave()
 	s.index.mu.Lock()
-	entries := get(s.index)
-	pins := make([]pinned, len(entries))
-	for i, e := range entries {
-		pins[i] = s.index.segs.pin(e, i)
+	places = find(s.index)
+	pins := make([]pinned, len(places))
+	for i := range places {
+		pins[i] = s.index.segs.pin(places[i].entry, i)
 	}
 	s.index.mu.Unlock()
-	all = make([]store.Ended, len(entries))
+	all = make([]store.Record, len(places))
 	unread := 0
-	s.reader.load(pins, func(p *pinned, _ *record, d *store.Ended, lerr error) {
-		at := p.entry.rank()
-		switch {
-		case errors.Is(lerr, errDamaged): // Fetch finds a waiting delivery that cannot be read
-			s.lose(d, at.seq, lerr, leaving(queueID{kind: kindDead}, at), leaving(queueID{kind: kindDelivered}, at))
+	s.reader.load(pins, func(p *pinned, _ *record, d *store.Record, lerr error) {
+		switch f := &places[p.i]; {
+		case errors.Is(lerr, errDamaged) && f.state() != store.StateWaiting: // Fetch finds a waiting one
+			s.lose(d, p.entry.seq, lerr, leaving(f.in, p.entry.rank()))
 		case lerr != nil:
 			s.reader.complain("a delivery, or a dead letter, cannot be read now, and is missing from lists", p.entry.seq, d, lerr)
 			unread, err = unread+1, fmt.Errorf("filequeue: %w", lerr)
 		default:
-			all[p.i], all[p.i].Key = *d, at.key()
+			if d.State = f.state(); d.State == store.StateWaiting || f.claimed {
+				d.At = time.Time{} // decode sets it where the state cannot be read
+			}
+			all[p.i] = *d
 		}
 	})
-	if err != nil && unread == len(entries) { // the whole disk may be failing
-		return nil, err
+	if err != nil && unread == len(places) { // the whole disk may be failing
+		return nil, nil, err
 	}
-	return slices.DeleteFunc(all, func(d store.Ended) bool { return d.Key == "" }), nil
+	return all, places, nil
 }
 
-// pages yields the deliveries behind a rank. It reads them page by page: the function get returns
-// the entries of the first page behind its argument from.
-func (s *Store) pages(ctx context.Context, from rank, get func(x *index, from rank) []entry) iter.Seq2[store.Ended, error] {
-	return store.Pages(from.key(), func(after string) (all []store.Ended, next string, err error) {
-		all, err = read(ctx, s, func(x *index) []entry {
-			entries := get(x, rankOf(after))
-			if n := len(entries); n > 0 {
-				next = entries[n-1].rank().key()
-			}
-			return entries
-		})
-		return all, next, err
-	})
-}
-
-// list yields the dead letters or, with kindDelivered as k, the history.
-func list(ctx context.Context, s *Store, k kind, filter *store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
-	first, last := firstRank, lastRank
-	if !filter.From.IsZero() {
-		first = rank{filter.From.UnixMicro() - 1, lastRank.seq - 1}
+// List implements store.Inspector.
+func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) ([]store.Record, uint64, error) {
+	l := store.Listing{Query: &q, After: after, Max: max}
+	if err := l.Seek(func(after uint64) (uint64, time.Time, error) { return s.first(ctx, q, after) }); err != nil {
+		return nil, 0, err
 	}
-	if !filter.To.IsZero() {
-		last = rank{due: filter.To.UnixMicro()}
-	}
-	begin, next := first, (*queue).after
-	if filter.NewestFirst {
-		begin, next = last, (*queue).before
-	}
-	if p := rankOf(after); p != firstRank && begin.before(p) != filter.NewestFirst {
-		begin = p
-	}
-	return func(yield func(store.Ended, error) bool) {
-		for d, err := range s.pages(ctx, begin, func(x *index, from rank) []entry { return next(x.queue(queueID{kind: k}), from, page) }) {
-			if at := rankOf(d.Key); err == nil && (!first.before(at) || !at.before(last)) {
-				return
-			}
-			if (err != nil || filter.Match(&d)) && !yield(d, err) {
-				return
+	at := l
+	for {
+		all, places, err := read(ctx, s, func(x *index) []found { return x.search(&at, min(max, page)) })
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range all {
+			if all[i].Seq != 0 && !l.Add(&all[i]) {
+				return l.Page, l.Next, nil
 			}
 		}
+		if len(places) < min(max, page) {
+			return l.Page, 0, nil
+		}
+		at.After = places[len(places)-1].entry.seq
 	}
 }
 
-// Dead implements store.Inspector.
-func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
-	return list(ctx, s, kindDead, &filter, after)
+// first returns the number of the first delivery behind after, and when it was accepted.
+func (s *Store) first(ctx context.Context, q store.Query, after uint64) (seq uint64, at time.Time, err error) {
+	l := store.Listing{Query: &store.Query{Destinations: q.Destinations}, After: after}
+	for n := 1; ; n = page { // more, if the first cannot be read
+		all, places, err := read(ctx, s, func(x *index) []found { return x.search(&l, n) })
+		for i := range all {
+			if all[i].Seq != 0 {
+				return all[i].Seq, all[i].Accepted, nil
+			}
+		}
+		if err != nil || len(places) < n {
+			return 0, time.Time{}, err
+		}
+		l.After = places[n-1].entry.seq
+	}
 }
 
-// Delivered implements store.History.
-func (s *Store) Delivered(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
-	return list(ctx, s, kindDelivered, &filter, after)
+// Get implements store.Inspector.
+func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
+	all, _, err := read(ctx, s, func(x *index) []found { return x.named([]store.Ref{ref}) })
+	switch {
+	case err != nil:
+		return store.Record{}, err
+	case len(all) == 0 || all[0].Seq == 0:
+		return store.Record{}, store.ErrNoDelivery
+	}
+	return all[0], nil
 }
 
 // Keeps implements store.History.
 func (s *Store) Keeps() bool { return s.config.HistoryAge != 0 }
 
-// DeadLetter implements store.Inspector.
-func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
-	all, err := read(ctx, s, func(x *index) []entry { return x.dead.named(key) })
-	switch {
-	case err != nil:
-		return store.Ended{}, err
-	case len(all) == 0:
-		return store.Ended{}, store.ErrNoDeadLetter
+// Retry implements store.Inspector. It stores dead letters again, so on a full disk it returns
+// store.ErrQueueFull.
+func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	if err := s.gate.Enter(ctx); err != nil {
+		return 0, 0, err
 	}
-	return all[0], nil
+	defer s.gate.Leave()
+	if err := s.janitor.hold(ctx); err != nil { // an Erase knows deliveries by their sequence numbers
+		return 0, 0, err
+	}
+	defer s.janitor.resume()
+	return s.each(ctx, refs, func(f *found, d *store.Record) (t transition, ok bool, err error) {
+		now := s.Now()
+		switch f.state() {
+		case store.StateDead:
+			d.Accepted, d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.At = now, now, time.Time{}, 0, nil, "", time.Time{}
+			t, err = restate(f, d, kindFresh, true)
+		case store.StateWaiting:
+			if !d.Hasten(now) {
+				return t, false, nil
+			}
+			t, err = restate(f, d, f.in.kind, false)
+		default:
+			return t, false, nil
+		}
+		return t, true, err
+	})
 }
 
-// Waiting implements store.Inspector. The index does not have the IDs of deliveries. So to find where
-// to begin, Waiting reads all deliveries up to the one with the ID after.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
-	get := func(x *index, from rank) []entry { return x.waitingAfter(destination, from) }
-	return func(yield func(store.Delivery, error) bool) {
-		from := firstRank
-		if after != "" {
-			for d, err := range s.pages(ctx, firstRank, get) {
-				if err != nil {
-					yield(store.Delivery{}, err)
-					return
-				}
-				if d.ID == after {
-					from = rankOf(d.Key)
-					break
-				}
-			}
-		}
-		for d, err := range s.pages(ctx, from, get) {
-			if !yield(d.Delivery, err) {
-				return
-			}
-		}
+// Discard implements store.Inspector.
+func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	if err := s.gate.Enter(ctx); err != nil {
+		return 0, 0, err
 	}
+	defer s.gate.Leave()
+	return s.each(ctx, refs, nil)
+}
+
+// each carries out the transitions that plan returns for the deliveries of refs, a page at a time; with
+// no plan, they leave the store without being read. It returns how many it has moved, and how many are
+// claimed.
+func (s *Store) each(ctx context.Context, refs []store.Ref, plan func(*found, *store.Record) (transition, bool, error)) (n, claimed int, err error) {
+	for some := range slices.Chunk(distinct(refs), page) {
+		var ts []transition
+		find := func(x *index) []found {
+			return slices.DeleteFunc(x.named(some), func(f found) bool {
+				if f.claimed {
+					claimed++
+				} else if plan == nil {
+					ts = append(ts, leaving(f.in, f.entry.rank()))
+				}
+				return f.claimed || plan == nil
+			})
+		}
+		all, places, err := read(ctx, s, find)
+		for i := 0; i < len(all) && err == nil; i++ {
+			var t transition
+			var ok bool
+			if all[i].Seq == 0 {
+				continue
+			}
+			if t, ok, err = plan(&places[i], &all[i]); ok {
+				ts = append(ts, t)
+			}
+		}
+		if err != nil {
+			return n, claimed, err
+		}
+		moved, err := s.transit(ctx, ts)
+		if err != nil {
+			return n, claimed, err
+		}
+		n, claimed = n+moved, claimed+len(ts)-moved // the others have been claimed since read
+	}
+	return n, claimed, nil
 }

@@ -22,7 +22,7 @@ func newPuts(ps []store.Put, now int64) (ts []transition, size int64, err error)
 	}
 	ts = make([]transition, len(ps))
 	b := make([]byte, 0, min(room, maxPut)) // all payloads
-	var d store.Ended
+	var d store.Record
 	for i := range ps {
 		d.Delivery = ps[i].Delivery
 		r, err := deliveryRecord(b[len(b):], waitingKind(!d.Expires.IsZero()), &d, true)

@@ -3,6 +3,7 @@ package filequeue
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -21,7 +22,7 @@ func settlement(s *Store, by *store.Settlement) (t transition, err error) {
 		return t, fmt.Errorf("filequeue: %w", err)
 	}
 	t.id = by.Delivery.Claim
-	d := store.Ended{Delivery: by.Delivery, Reason: by.Reason, At: by.At}
+	d := store.Record{Delivery: by.Delivery, Reason: by.Reason, At: by.At}
 	k := kindDead
 	switch by.Verdict {
 	case store.Return:
@@ -35,7 +36,7 @@ func settlement(s *Store, by *store.Settlement) (t transition, err error) {
 			d.At = s.Now()
 		}
 	case store.Retry:
-		k = waitingKind(!d.Expires.IsZero())
+		k, d.Reason, d.At = waitingKind(!d.Expires.IsZero()), "", time.Time{}
 	}
 	d.Body = nil // transit knows its length
 	t.record, err = deliveryRecord(nil, k, &d, false)

@@ -80,11 +80,11 @@ func (t *transition) apply(x *index) {
 	x.prune(to.destination)
 }
 
-// restate returns the transition of an unclaimed delivery, or of a dead letter, to state k. The
-// caller has read d from the store, and then changed it. With anew, the delivery is put again, with the
-// next sequence number, and the dedup window ignores that.
-func restate(from queueID, d *store.Ended, k kind, anew bool) (t transition, err error) {
+// restate returns the transition of an unclaimed delivery to state k. The caller has read d from the
+// store, and then changed it. With anew, the delivery is put again, with the next sequence number, and
+// the dedup window ignores that.
+func restate(f *found, d *store.Record, k kind, anew bool) (t transition, err error) {
 	t.record, err = deliveryRecord(nil, k, d, anew)
-	t.from, t.rank = from, rankOf(d.Key)
+	t.from, t.rank = f.in, f.entry.rank()
 	return t, err
 }

@@ -44,26 +44,34 @@ type Config struct {
 	// latest DedupMax/2 always stay in it for the whole DedupWindow. Zero means DefaultDedupMax,
 	// 1,000,000.
 	DedupMax int
+	// HistoryBytes bounds the bytes of the deliveries that are kept after they were delivered, the latest
+	// of them, in addition to MaxBytes. Zero keeps none.
+	HistoryBytes int64
 }
 
 // A Store is a store.Store.
 type Store struct {
-	maxBytes int64
-	changed  store.Signal
+	maxBytes, historyBytes int64
+	changed                store.Signal
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
 	bytes     int64 // the bytes that count toward maxBytes
 	seen      *store.Window
-	seq       uint64           // the number of the latest delivery, claim, retry, dead letter or document
-	lanes     map[string]*lane // by destination; only those with deliveries
+	seq       uint64           // the number of the latest delivery, claim, retry or document
+	lanes     map[string]*lane // by destination; only those whose deliveries wait
 	claims    map[uint64]*item
-	dead      map[string]*store.Ended      // by key; a dead letter never changes
+	log       log
+	kept      []*item                      // delivered ones, in the order in which they were, and some that are gone
+	keptBytes int64                        // the sum of their sizes
 	documents map[string][]*store.Document // of each folder, in the order of their names
 	changes   store.DocumentChanges
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.History = (*Store)(nil)
+)
 
 // Open returns an empty store. The error lists the fields of c that are not valid.
 func Open(c Config) (*Store, error) {
@@ -71,6 +79,7 @@ func Open(c Config) (*Store, error) {
 	check.Least(&wrong, "MaxBytes", &c.MaxBytes, store.Unlimited, DefaultMaxBytes)
 	check.Least(&wrong, "DedupWindow", &c.DedupWindow, 0, DefaultDedupWindow)
 	check.Least(&wrong, "DedupMax", &c.DedupMax, 0, DefaultDedupMax)
+	check.Least(&wrong, "HistoryBytes", &c.HistoryBytes, 0, 0)
 	if len(wrong) > 0 {
 		return nil, wrong.Err("memqueue")
 	}
@@ -78,9 +87,8 @@ func Open(c Config) (*Store, error) {
 		c.MaxBytes = math.MaxInt64
 	}
 	return &Store{
-		maxBytes: c.MaxBytes, changed: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
-		lanes: make(map[string]*lane), claims: make(map[uint64]*item), dead: make(map[string]*store.Ended),
-		documents: make(map[string][]*store.Document),
+		maxBytes: c.MaxBytes, historyBytes: c.HistoryBytes, changed: store.NewSignal(), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
+		lanes: make(map[string]*lane), claims: make(map[uint64]*item), documents: make(map[string][]*store.Document),
 	}, nil
 }
 
@@ -109,18 +117,18 @@ func newItem(d *store.Delivery) (*item, error) {
 	if err := d.Check(); err != nil {
 		return nil, fmt.Errorf("memqueue: %w", err)
 	}
-	it := &item{delivery: *d, key: store.KeyOf(d.Destination, d.ID)}
-	it.delivery.Due, it.delivery.Claim = micros(d.Due), 0
-	it.delivery.ID = strings.Clone(d.ID)
-	if it.delivery.MessageID = it.delivery.ID; d.MessageID != d.ID { // usually equal: share the memory
-		it.delivery.MessageID = strings.Clone(d.MessageID)
+	it := &item{record: store.Record{Delivery: *d, State: store.StateWaiting}, key: store.KeyOf(d.Destination, d.ID)}
+	it.record.Due, it.record.Claim = micros(d.Due), 0
+	it.record.ID = strings.Clone(d.ID)
+	if it.record.MessageID = it.record.ID; d.MessageID != d.ID { // usually equal: share the memory
+		it.record.MessageID = strings.Clone(d.MessageID)
 	}
-	it.delivery.User = strings.Clone(d.User)
-	it.delivery.Source, it.delivery.Event, it.delivery.Type = shared(d.Source), shared(d.Event), shared(d.Type)
-	it.delivery.Body = exactly(d.Body)
-	it.delivery.Closed = exactly(d.Closed)
-	it.delivery.Attempts = exactly(d.Attempts)
-	it.delivery.Trace = event.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
+	it.record.User, it.record.Key = strings.Clone(d.User), strings.Clone(d.Key)
+	it.record.Source, it.record.Event, it.record.Type, it.record.Tenant = shared(d.Source), shared(d.Event), shared(d.Type), shared(d.Tenant)
+	it.record.Body = exactly(d.Body)
+	it.record.Closed = exactly(d.Closed)
+	it.record.Attempts = exactly(d.Attempts)
+	it.record.Trace = event.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
 	return it, nil
 }
 
@@ -154,7 +162,7 @@ func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) err
 	now := time.Now()
 	for i, it := range items {
 		if out[i] = (store.Result{Stored: ps[i].NoDedup || s.seen.Add(it.key, now)}); out[i].Stored {
-			bytes += size(&it.delivery)
+			bytes += size(&it.record.Delivery)
 		}
 	}
 	if err := s.room(bytes); err != nil {
@@ -190,36 +198,52 @@ func (s *Store) room(bytes int64) error {
 	return nil
 }
 
-// add adds an item to its lane and to the counters. The caller then claims or queues the item.
+// add adds an item to the log, to its lane and to the counters. The caller then claims or queues the
+// item.
 func (s *Store) add(it *item) {
-	l := s.lanes[it.delivery.Destination]
+	l := s.lanes[it.record.Destination]
 	if l == nil {
-		l = &lane{name: strings.Clone(it.delivery.Destination)}
+		l = &lane{name: strings.Clone(it.record.Destination)}
 		s.lanes[l.name] = l
 	}
 	s.seq++
-	it.lane, it.seq = l, s.seq
-	it.delivery.Destination, it.delivery.Seq = l.name, s.seq
+	it.lane, it.order = l, s.seq
+	it.record.Destination, it.record.Seq = l.name, s.seq
 	l.waiting++
-	s.bytes += size(&it.delivery)
+	s.bytes += size(&it.record.Delivery)
+	s.log.items = append(s.log.items, it)
 }
 
-// drop undoes add. The item must not be claimed. drop does not remove it from its queue: the caller
-// does.
-func (s *Store) drop(it *item) {
+// exit takes an item, which is neither claimed nor in a queue, out of its lane.
+func (s *Store) exit(it *item) {
 	if it.lane.waiting--; it.lane.waiting == 0 {
 		delete(s.lanes, it.lane.name)
 	}
-	s.bytes -= size(&it.delivery)
+}
+
+// remove removes an item, which is not claimed, from the store.
+func (s *Store) remove(it *item) {
+	n, state, queue := size(&it.record.Delivery), it.record.State, it.queue()
+	it.leave()
+	s.log.forget()
+	switch state {
+	case store.StateDelivered:
+		s.keptBytes -= n
+		return
+	case store.StateWaiting:
+		queue.forget()
+		s.exit(it)
+	}
+	s.bytes -= n
 }
 
 // claim claims an item, and returns the claim. The item must not be in a queue.
 func (s *Store) claim(it *item) uint64 {
 	s.seq++
-	it.delivery.Claim = s.seq
-	s.claims[it.delivery.Claim] = it
+	it.record.Claim = s.seq
+	s.claims[it.record.Claim] = it
 	it.lane.claimed++
-	return it.delivery.Claim
+	return it.record.Claim
 }
 
 // Fetch implements store.Store.
@@ -243,15 +267,15 @@ func (s *Store) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, d
 		}
 		for range w.Max {
 			it := q.first()
-			if it == nil || it.delivery.Due.After(now) {
+			if it == nil || it.record.Due.After(now) {
 				break
 			}
-			if maxBytes -= int64(len(it.delivery.Body)); maxBytes < 0 && len(dst) > had {
+			if maxBytes -= int64(len(it.record.Body)); maxBytes < 0 && len(dst) > had {
 				break // later wants break here, too: maxBytes stays negative
 			}
 			q.pop(it)
 			s.claim(it)
-			dst = append(dst, it.delivery)
+			dst = append(dst, it.record.Delivery)
 		}
 		w.Next = q.due()
 	}
@@ -283,27 +307,45 @@ func (s *Store) settle(by *store.Settlement) error {
 		return nil
 	}
 	delete(s.claims, d.Claim)
-	it.delivery.Claim = 0
+	it.record.Claim = 0
 	it.lane.claimed--
-	if by.Verdict == store.Retry || by.Verdict == store.Bury {
-		it.delivery.Tries, it.delivery.Closed, it.delivery.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
-		s.seq++
+	if by.Verdict != store.Return {
+		it.record.Tries, it.record.Closed, it.record.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
+		it.record.Reason, it.record.At = by.Reason, by.At
 	}
 	switch by.Verdict {
 	case store.Retry:
-		it.delivery.Due, it.delivery.Expires, it.seq = micros(d.Due), d.Expires, s.seq
+		s.seq++
+		it.record.Due, it.record.Expires, it.order = micros(d.Due), d.Expires, s.seq
+		it.record.Reason, it.record.At = "", time.Time{}
 		it.queue().push(it)
 	case store.Return:
 		it.queue().push(it)
-	case store.Done:
-		s.drop(it)
 	case store.Bury:
-		s.drop(it)
-		key := fmt.Sprintf("%016x%016x", uint64(by.At.UnixMicro())^1<<63, s.seq) // sorts by time of death
-		s.dead[key] = &store.Ended{Delivery: it.delivery, Reason: by.Reason, At: by.At, Key: key}
-		s.bytes += size(&it.delivery)
+		s.exit(it)
+		it.record.State = store.StateDead
+	case store.Done:
+		s.exit(it)
+		s.keep(it)
 	}
 	return nil
+}
+
+// keep adds a delivered item to the history, and removes the oldest ones beyond its bound.
+func (s *Store) keep(it *item) {
+	n := size(&it.record.Delivery)
+	s.bytes -= n
+	s.keptBytes += n
+	it.record.State, it.record.Reason = store.StateDelivered, ""
+	if n > s.historyBytes {
+		s.remove(it)
+		return
+	}
+	for s.kept = append(s.kept, it); s.keptBytes > s.historyBytes; s.kept = s.kept[1:] {
+		if first := s.kept[0]; !first.gone {
+			s.remove(first)
+		}
+	}
 }
 
 // Heads implements store.Store.
@@ -344,7 +386,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.lanes, s.seen, s.claims, s.dead = nil, nil, nil, nil
+	s.lanes, s.seen, s.claims, s.log, s.kept = nil, nil, nil, log{}, nil
 	return nil
 }
 

@@ -4,120 +4,120 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// DeadLetter implements store.Inspector.
-func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
+// List implements store.Inspector. It goes through the deliveries of all destinations.
+func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) ([]store.Record, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
-		return store.Ended{}, err
+		return nil, 0, err
 	}
-	if d := s.dead[key]; d != nil {
-		return *d, nil
-	}
-	return store.Ended{}, store.ErrNoDeadLetter
-}
-
-// Dead implements store.Inspector. It yields the dead letters that existed when the loop
-// began.
-func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
-	return func(yield func(store.Ended, error) bool) {
-		all, err := s.allDead(ctx)
-		if err != nil {
-			yield(store.Ended{}, err)
-			return
-		}
-		slices.SortFunc(all, func(a, b *store.Ended) int { return strings.Compare(a.Key, b.Key) })
-		if filter.NewestFirst {
-			slices.Reverse(all)
-		}
-		for _, d := range all {
-			follows := after == "" || d.Key != after && d.Key > after != filter.NewestFirst
-			if follows && filter.Match(d) && !yield(*d, nil) {
-				return
+	l := store.Listing{Query: &q, After: after, Max: max}
+	for it := range s.log.behind(after, q.Oldest) {
+		if q.HasDestination(it.record.Destination) {
+			if r := it.listed(); !l.Add(&r) {
+				return l.Page, l.Next, nil
 			}
 		}
 	}
+	return l.Page, 0, nil
 }
 
-// allDead returns the dead letters in no order.
-func (s *Store) allDead(ctx context.Context) ([]*store.Ended, error) {
+// Get implements store.Inspector.
+func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
-		return nil, err
+		return store.Record{}, err
 	}
-	return slices.Collect(maps.Values(s.dead)), nil
+	if it := s.log.at(ref); it != nil {
+		return it.listed(), nil
+	}
+	return store.Record{}, store.ErrNoDelivery
 }
 
-// Revive implements store.Inspector.
-func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.takeDead(ctx, keys, func(d *store.Ended) {
-		it := &item{delivery: d.Delivery}
-		it.delivery.Due, it.delivery.Expires, it.delivery.Tries, it.delivery.Closed = now(), time.Time{}, 0, nil
-		s.add(it)
-		it.queue().push(it)
-		s.announce(it.lane)
+// Retry implements store.Inspector.
+func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	return s.each(ctx, refs, func(it *item) bool {
+		again := *it
+		again.left, again.right = nil, nil
+		d := &again.record.Delivery
+		switch {
+		case it.record.State == store.StateDead:
+			s.remove(it)
+			again.record = store.Record{Delivery: *d, State: store.StateWaiting}
+			d.Accepted, d.Due, d.Expires, d.Tries, d.Closed = now(), now(), time.Time{}, 0, nil
+			s.add(&again)
+		case it.record.State == store.StateWaiting && d.Hasten(now()):
+			s.log.items[s.log.find(d.Seq)] = &again
+			it.leave()
+			it.queue().forget()
+		default:
+			return false
+		}
+		again.queue().push(&again)
+		s.announce(again.lane)
+		return true
 	})
 }
 
 // Discard implements store.Inspector.
-func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.takeDead(ctx, keys, func(*store.Ended) {})
+func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	return s.each(ctx, refs, func(it *item) bool {
+		s.remove(it)
+		return true
+	})
 }
 
-// takeDead removes the dead letters with these keys, and calls the function each once for each
-// removed dead letter. It returns how many it has removed.
-func (s *Store) takeDead(ctx context.Context, keys []string, each func(*store.Ended)) (n int, err error) {
+// each calls do for each item with one of refs, unless it is claimed. It returns how many times do
+// returned true, and how many items are claimed.
+func (s *Store) each(ctx context.Context, refs []store.Ref, do func(*item) bool) (n, claimed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	for _, key := range keys {
-		if d := s.dead[key]; d != nil {
-			s.removeDead(d)
-			each(d)
+	seen := make(map[store.Ref]bool, len(refs))
+	for _, ref := range refs {
+		it := s.log.at(ref)
+		if it == nil || seen[ref] {
+			continue
+		}
+		if seen[ref] = true; it.record.Claim != 0 {
+			claimed++
+		} else if do(it) {
 			n++
 		}
 	}
-	return n, nil
+	return n, claimed, nil
 }
 
-func (s *Store) removeDead(d *store.Ended) {
-	delete(s.dead, d.Key)
-	s.bytes -= size(&d.Delivery)
-}
-
-// Waiting implements store.Inspector. It yields the deliveries that waited when the loop began.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
-	return page(ctx, s, func() (ds []store.Delivery) {
-		l := s.lanes[destination]
-		if l == nil {
-			return nil
+// Erase implements store.Inspector.
+func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+	if user == "" {
+		return 0, 0, errors.New("memqueue: erasure without a user")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return 0, 0, err
+	}
+	for _, it := range slices.Clone(s.log.items) {
+		switch {
+		case it == nil || it.record.User != user:
+		case it.record.Claim != 0:
+			claimed++
+		default:
+			s.remove(it)
+			erased++
 		}
-		items := l.unclaimed()
-		for _, it := range s.claims {
-			if it.lane == l {
-				items = append(items, it)
-			}
-		}
-		slices.SortFunc(items, (*item).compare)
-		items = items[slices.IndexFunc(items, func(it *item) bool { return it.delivery.ID == after })+1:]
-		ds = make([]store.Delivery, len(items))
-		for i, it := range items {
-			ds[i] = it.delivery
-			ds[i].Claim = 0
-		}
-		return ds
-	})
+	}
+	return erased, claimed, nil
 }
 
 // Count implements store.Inspector.
@@ -127,11 +127,16 @@ func (s *Store) Count(ctx context.Context) (store.Counts, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Counts{}, err
 	}
-	c := store.Counts{Dead: len(s.dead)}
-	for _, d := range s.dead {
-		c.DeadBytes += d.Size()
-		if c.OldestDead.IsZero() || d.At.Before(c.OldestDead) {
-			c.OldestDead = d.At
+	var c store.Counts
+	for _, it := range s.log.items {
+		switch r := &it.record; r.State {
+		case store.StateDelivered:
+			c.Delivered, c.DeliveredBytes = c.Delivered+1, c.DeliveredBytes+r.Size()
+		case store.StateDead:
+			c.Dead, c.DeadBytes = c.Dead+1, c.DeadBytes+r.Size()
+			if c.OldestDead.IsZero() || r.At.Before(c.OldestDead) {
+				c.OldestDead = r.At
+			}
 		}
 	}
 	for _, l := range s.lanes {
@@ -153,72 +158,5 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.Destinat
 	})
 }
 
-// Change implements store.Inspector.
-func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
-	if err := to.Check(&filter); err != nil {
-		return 0, 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
-		return 0, 0, err
-	}
-	if l := s.lanes[filter.Destination]; l != nil {
-		n, claimed = s.change(slices.Values([]*lane{l}), filter.Match, to)
-	}
-	return n, claimed, nil
-}
-
-// change makes the change given by the argument to. It changes the items of the given lanes for
-// which match returns true, except claimed ones. n is how many items it has changed. claimed is how
-// many matching items of the whole store are claimed, and so were skipped.
-func (s *Store) change(lanes iter.Seq[*lane], match func(*store.Delivery) bool, to store.Change) (n, claimed int) {
-	for _, it := range s.claims {
-		if match(&it.delivery) {
-			claimed++
-		}
-	}
-	now := now()
-	for l := range lanes {
-		items := l.unclaimed()
-		if !slices.ContainsFunc(items, func(it *item) bool { return match(&it.delivery) }) {
-			continue // the queues stay as they are
-		}
-		l.fresh, l.retries = queue{}, queue{}
-		for _, it := range items {
-			it.left, it.right = nil, nil
-			switch {
-			case !match(&it.delivery):
-			case to == store.Discarded:
-				s.drop(it)
-				n++
-				continue
-			case it.delivery.Hasten(now):
-				s.announce(l)
-				n++
-			}
-			it.queue().push(it)
-		}
-	}
-	return n, claimed
-}
-
-// Erase implements store.Inspector.
-func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
-	if user == "" {
-		return 0, 0, errors.New("memqueue: erasure without a user")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
-		return 0, 0, err
-	}
-	erased, claimed = s.change(maps.Values(s.lanes), func(d *store.Delivery) bool { return d.User == user }, store.Discarded)
-	for _, d := range s.dead {
-		if d.User == user {
-			s.removeDead(d)
-			erased++
-		}
-	}
-	return erased, claimed, nil
-}
+// Keeps implements store.History.
+func (s *Store) Keeps() bool { return s.historyBytes > 0 }

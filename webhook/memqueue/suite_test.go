@@ -105,14 +105,9 @@ func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[store.Head, error] {
 
 func (n *node) Changed() <-chan struct{} { return n.changed }
 
-func (n *node) Revive(ctx context.Context, keys ...string) (int, error) {
+func (n *node) Retry(ctx context.Context, refs ...store.Ref) (int, int, error) {
 	defer n.notifyAll()
-	return n.Store.Revive(ctx, keys...)
-}
-
-func (n *node) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (int, int, error) {
-	defer n.notifyAll()
-	return n.Store.Change(ctx, filter, to)
+	return n.Store.Retry(ctx, refs...)
 }
 
 // release ends the claims of a node.

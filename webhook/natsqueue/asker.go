@@ -2,10 +2,13 @@ package natsqueue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,32 +16,58 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A question is a request from any node to the node that owns a partition. An answer may be only a
-// page: then the same question gets the next page, with the Next of the answer as From.
+// A question is a request from any node to the node that owns a partition.
 type question struct {
-	Kind                string
-	Partition           int
-	store.WaitingFilter // its use depends on the Kind
-	Change              store.Change
-	From                string
+	Kind      string
+	Partition int
+	From      string      // to count: the name behind which the answer begins
+	Query     store.Query // to list; for changeErase, its User
+	After     uint64      // to list: the number behind which the answer begins
+	Max       int         // to list: the most refs in the answer
+	Refs      []store.Ref // to read or to change
+	Change    string
 }
 
 // The kinds of questions.
 const (
-	askCounts  = "counts"  // count the deliveries of each destination, in the order of their names
-	askWaiting = "waiting" // list the waiting deliveries of Destination, in the order of Due, after the delivery ID
-	askChange  = "change"  // make the Change to the deliveries that the filter selects; an empty Destination stands for all destinations
+	askCounts  = "counts"  // count the waiting deliveries of each destination, in the order of their names
+	askDead    = "dead"    // count the dead letters
+	askList    = "list"    // list refs in the order of Query
+	askRecords = "records" // read the deliveries with these refs
+	askChange  = "change"  // make the Change to the deliveries with these refs
+)
+
+// The changes.
+const (
+	changeRetry   = "retry"
+	changeDiscard = "discard"
+	changeErase   = "erase" // discard those of the user, and have the cleaner purge their bytes
 )
 
 // An answer is the owner's reply to a question.
 type answer struct {
-	Counts  []store.DestinationCounts
-	Waiting [][]byte // encoded deliveries
+	Counts []store.DestinationCounts
+	Next   string // the From of the question for further counts; empty if there are no more
+
+	Dead       int
+	DeadBytes  int64
+	OldestDead time.Time
+
+	Refs    []store.Ref
+	More    bool    // further refs follow
+	Records []found // of the first refs of the question
+	Done    int     // how many refs of the question, from the first on, it is about
 	Changed int
 	Claimed int
-	Next    string // where the next page begins; empty if there are no more
 	Error   string
+	Full    bool // the error is store.ErrQueueFull
 	Again   bool // another node has taken over the partition before anything was done: ask that node
+}
+
+// A found is a delivery in an answer. If the owner does not have it, the State is empty.
+type found struct {
+	State  store.State
+	Record []byte // see Record.AppendBinary
 }
 
 // encode encodes a question, an answer or a heartbeat. JSON would change names that are not UTF-8.
@@ -58,18 +87,19 @@ type asker struct {
 	partitions *partitions
 	loader     *loader
 	recorder   *recorder
+	letters    *letters
 }
 
 const (
 	// answerLen is the most counts that an answer has, if their names fit; see answerRoom. Deliveries
-	// take longer, because the owner may have to read each from the stream: an answer has or changes up
-	// to pageLen of them.
+	// take longer, because the owner may have to read each from the stream: an answer is about up to
+	// pageLen of them.
 	answerLen = 1000
 	// askEvery is how often a question is repeated while no owner answers.
 	askEvery = 500 * time.Millisecond
 )
 
-// ask returns a page of the answer to q by the owner of the partition. If this node is not the owner,
+// ask returns the answer to q by the owner of the partition. If this node is not the owner,
 // ask repeats the question until an owner says that it is working on the answer. It asks the next
 // owner if the owner loses the partition before it has done anything.
 func (s *asker) ask(ctx context.Context, q question) (a answer, err error) {
@@ -79,11 +109,7 @@ func (s *asker) ask(ctx context.Context, q question) (a answer, err error) {
 	defer s.life.calls.Leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", q.Partition, context.DeadlineExceeded))
 	defer cancel()
-	sub, err := s.conn.nc.SubscribeSync(s.conn.nc.NewInbox())
-	if err != nil {
-		return a, err
-	}
-	defer sub.Unsubscribe()
+	var sub *nats.Subscription // nil until another node is asked
 	for {
 		if p := s.partitions.ready(q.Partition); p != nil {
 			if a, err = s.reply(ctx, p, &q); !a.Again {
@@ -91,6 +117,12 @@ func (s *asker) ask(ctx context.Context, q question) (a answer, err error) {
 			}
 		}
 		a = answer{}
+		if sub == nil {
+			if sub, err = s.conn.nc.SubscribeSync(s.conn.nc.NewInbox()); err != nil {
+				return a, err
+			}
+			defer sub.Unsubscribe()
+		}
 		err := s.conn.nc.PublishRequest(s.conn.config.ask("owner"), sub.Subject, encode(q))
 		for patience := askEvery; err == nil && !a.Again; patience = callTimeout {
 			var m *nats.Msg
@@ -100,6 +132,9 @@ func (s *asker) ask(ctx context.Context, q question) (a answer, err error) {
 			if err == nil && len(m.Data) > 0 { // an empty message says that the owner is working
 				if err = decode(m.Data, &a); err == nil && a.Error != "" {
 					err = errors.New(a.Error)
+				}
+				if a.Full {
+					err = store.ErrQueueFull
 				}
 				if !a.Again {
 					return a, err
@@ -129,7 +164,7 @@ func (s *asker) asked(m *nats.Msg) {
 		defer cancel()
 		a, err := s.reply(ctx, p, &q)
 		if err != nil {
-			a.Error = err.Error()
+			a.Error, a.Full = err.Error(), errors.Is(err, store.ErrQueueFull)
 		}
 		m.Respond(encode(a))
 	})
@@ -137,104 +172,251 @@ func (s *asker) asked(m *nats.Msg) {
 
 // reply answers a question about p.
 func (s *asker) reply(ctx context.Context, p *partition, q *question) (a answer, err error) {
+	if q.Kind != askCounts && (q.Kind != askList || q.Query.HasState(store.StateDead)) {
+		select { // until p knows the dead letters
+		case <-p.listed:
+		case <-p.live.Done():
+		case <-ctx.Done():
+			return a, fmt.Errorf("the owner of partition %d is still reading which dead letters there are: %w", p.n, context.Cause(ctx))
+		}
+	}
 	switch q.Kind {
 	case askCounts:
 		a = p.counts(q.From)
-	case askWaiting:
-		a, err = s.waiting(ctx, p, q)
+	case askDead:
+		a = p.countDead()
+	case askList:
+		a = p.list(q)
+	case askRecords:
+		a, err = s.records(ctx, p, q.Refs)
 	case askChange:
 		a, err = s.change(ctx, p, q)
 	}
 	if err == nil && a.Changed == 0 && p.isLost() { // otherwise the whole change is made
 		err = errLost
 	}
-	// The next owner has another order, and does not know a place in that of p.
-	a.Again = err == errLost && a.Changed == 0 && (q.From == "" || q.Kind == askCounts)
+	a.Again = err == errLost && a.Changed == 0
 	return a, err
 }
 
 // errLost is the error of an answer that may be incomplete, and of a change that may be made in part.
 var errLost = errors.New("another node has taken over the partition")
 
-// waiting returns the next waiting deliveries of the lane q.Destination, at first those after q.ID, if
-// that waits.
-func (s *asker) waiting(ctx context.Context, p *partition, q *question) (a answer, err error) {
-	var all []*entry
-	if all, a.Next, err = p.list(q); err != nil {
-		return a, err
-	}
-	err = s.loader.load(ctx, all, func(ds []*store.Delivery) error {
-		for _, d := range ds {
-			if d != nil {
-				record, _ := d.AppendBinary(nil) // no error: it was read from a record
-				a.Waiting = append(a.Waiting, record)
+// records reads the first of the deliveries with these refs.
+func (s *asker) records(ctx context.Context, p *partition, refs []store.Ref) (a answer, err error) {
+	entries, dead := p.find(refs)
+	a.Done, a.Records = len(entries), make([]found, len(entries))
+	if err = s.loader.load(ctx, entries, func(ds []*store.Delivery) error {
+		for i, d := range ds {
+			if d == nil && entries[i] != nil { // it may be a dead letter by now
+				dead[i] = p.letter(refs[i])
+			} else if d != nil {
+				record, _ := (&store.Record{Delivery: *d}).AppendBinary(nil) // no error: it was read from a record
+				a.Records[i] = found{entries[i].state(), record}
 			}
 		}
 		return nil
-	})
+	}); err != nil {
+		return a, err
+	}
+	messages, err := s.letters.read(ctx, dead)
+	for i, m := range messages {
+		if m != nil {
+			a.Records[i] = found{store.StateDead, m.Data}
+		} else if dead[i] != nil && err == nil { // the servers have lost it
+			s.index.forget(refs[i], dead[i])
+		}
+	}
 	return a, err
 }
 
-// change makes q.Change to the next deliveries of p that q selects.
+// change makes q.Change to the first of the deliveries with q.Refs.
 func (s *asker) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
-	var entries []*entry
-	if entries, a.Next, err = p.list(q); err != nil {
-		return a, err
-	}
+	entries, dead := p.find(q.Refs)
+	a.Done = len(entries)
 	w := newWrite(p)
-	if err = s.loader.load(ctx, entries, func(ds []*store.Delivery) error {
+	begin := func(ds []*store.Delivery) error {
 		a.Claimed = s.begin(w, entries, ds, q)
 		return nil
-	}); err != nil || len(w.endings) == 0 {
+	}
+	if q.Change == changeDiscard {
+		s.index.mu.Lock()
+		begin(make([]*store.Delivery, len(entries)))
+		s.index.mu.Unlock()
+	} else if err = s.loader.load(ctx, entries, begin); err != nil {
 		return a, err
 	}
-	err = s.recorder.write(ctx, w)
-	if err == nil && w.begun {
-		a.Changed = len(w.endings)
+	if len(w.endings) > 0 {
+		err = s.recorder.write(ctx, w)
+		if err == nil && w.begun {
+			a.Changed = len(w.endings)
+		}
+		if err == nil && !w.whole {
+			err = errLost
+		}
 	}
-	if err == nil && !w.whole {
-		err = errLost
+	if err == nil {
+		var n int
+		n, err = s.letters.change(ctx, q.Refs, dead, q)
+		a.Changed += n
 	}
 	return a, err
 }
 
 // begin adds to w the endings of those entries that q changes, and returns how many it does not change
-// because they are claimed. ds has their deliveries. The index is locked.
+// because they are claimed. ds has their deliveries, unless q discards them. The index is locked.
 func (s *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *question) (claimed int) {
-	filter, erase := q.WaitingFilter, q.Destination == ""
 	for i, e := range entries {
-		filter.Destination = e.lane.name
-		if ds[i] == nil || !filter.Match(ds[i]) {
+		if e == nil || !e.waits() || q.Change == changeErase && (ds[i] == nil || ds[i].User != q.Query.User) {
 			continue
 		}
 		if e.claim != 0 {
 			claimed++
 			continue
 		}
-		by := store.Settlement{Verdict: store.Done, Delivery: *ds[i]}
-		if q.Change == store.DueNow {
-			if by.Verdict = store.Retry; !by.Delivery.Hasten(now()) {
+		by := store.Settlement{Verdict: store.Done}
+		if q.Change == changeRetry {
+			if ds[i] == nil {
+				continue
+			}
+			by = store.Settlement{Verdict: store.Retry, Delivery: *ds[i]}
+			if !by.Delivery.Hasten(now()) {
 				continue
 			}
 		}
 		s.index.claim(e) // from here on nobody else can
 		e.write = w
 		end := s.recorder.ending(e, ds[i], &by)
-		end.news, end.erase = true, erase
+		end.news, end.erase = true, q.Change == changeErase
 		w.endings = append(w.endings, end)
 	}
 	return claimed
 }
 
-// changeIn makes a change to the deliveries of one partition.
-func (s *asker) changeIn(ctx context.Context, partition int, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
-	q := question{Kind: askChange, Partition: partition, WaitingFilter: filter, Change: to}
-	for more := true; more; more = q.From != "" {
-		a, err := s.ask(ctx, q)
-		n, claimed, q.From = n+a.Changed, claimed+a.Claimed, a.Next
-		if err != nil {
-			return n, claimed, fmt.Errorf("natsqueue: changing waiting deliveries: %w", err)
+// about asks the owners of refs the question q about them, in questions of a bounded size, and passes
+// each answer to use, with the refs that it is about. It asks the owners at the same time, but calls
+// use one call after the other.
+func (s *asker) about(ctx context.Context, q question, refs []store.Ref, use func(answer, []store.Ref)) error {
+	of := make(map[int][]store.Ref)
+	for _, r := range refs {
+		n := s.conn.config.partition(r.Destination)
+		of[n] = append(of[n], r)
+	}
+	var mu sync.Mutex
+	var failed error
+	var wg sync.WaitGroup
+	for n, refs := range of {
+		q := q
+		q.Partition = n
+		wg.Go(func() {
+			for len(refs) > 0 {
+				q.Refs = refs[:fit(len(refs), pageLen, s.conn.answerRoom(), func(i int) int64 { return refSize(refs[i]) })]
+				a, err := s.ask(ctx, q)
+				mu.Lock()
+				use(a, refs[:a.Done])
+				failed = cmp.Or(failed, err)
+				mu.Unlock()
+				if refs = refs[a.Done:]; err != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// changeAll makes the change of q to the deliveries with these refs, each of which is there once.
+func (s *asker) changeAll(ctx context.Context, q question, refs []store.Ref) (n, claimed int, err error) {
+	err = s.about(ctx, q, refs, func(a answer, _ []store.Ref) { n, claimed = n+a.Changed, claimed+a.Claimed })
+	return n, claimed, err
+}
+
+// read reads the deliveries with these refs. The result lacks those that do not exist.
+func (s *asker) read(ctx context.Context, refs ...store.Ref) (map[store.Ref]store.Record, error) {
+	all := make(map[store.Ref]store.Record, len(refs))
+	err := s.about(ctx, question{Kind: askRecords}, refs, func(a answer, refs []store.Ref) {
+		for i, r := range refs {
+			var d store.Record
+			if a.Records[i].State == "" {
+				continue
+			}
+			if err := d.UnmarshalBinary(a.Records[i].Record); err != nil || d.Ref() != r {
+				s.conn.config.Logger.Error("natsqueue: a delivery cannot be read, and no list has it", "destination", r.Destination, "number", r.Seq, "error", err)
+				continue
+			}
+			d.State = a.Records[i].State
+			all[r] = d
+		}
+	})
+	return all, err
+}
+
+// A merger merges the lists of several partitions. Its sources are those that it has not yielded all of.
+type merger struct {
+	asker   *asker
+	query   *store.Query
+	sources []*source
+}
+
+// A source has the next refs in the list of a partition. More follow, unless question is nil.
+type source struct {
+	question *question
+	refs     []store.Ref
+}
+
+// merge returns a merger of the lists of all partitions that have deliveries which q may select.
+func (s *asker) merge(q *store.Query, after uint64, max int) *merger {
+	m := &merger{asker: s, query: q}
+	some := make(map[int]bool)
+	for _, name := range q.Destinations {
+		some[s.conn.config.partition(name)] = true
+	}
+	for n := range s.conn.config.Partitions {
+		if len(some) == 0 || some[n] {
+			m.sources = append(m.sources, &source{question: &question{Kind: askList, Partition: n, Query: *q, After: after, Max: min(max, pageLen)}})
 		}
 	}
-	return n, claimed, nil
+	return m
+}
+
+// fill asks for the next refs of each source that has none.
+func (m *merger) fill(ctx context.Context) error {
+	errs := make([]error, len(m.sources))
+	var wg sync.WaitGroup
+	for i, x := range m.sources {
+		if x.question == nil || len(x.refs) > 0 {
+			continue
+		}
+		wg.Go(func() {
+			a, err := m.asker.ask(ctx, *x.question)
+			x.refs, errs[i] = a.Refs, err
+			if x.question.Max = pageLen; !a.More {
+				x.question = nil
+			} else {
+				x.question.After = a.Refs[len(a.Refs)-1].Seq
+			}
+		})
+	}
+	wg.Wait()
+	m.sources = slices.DeleteFunc(m.sources, func(x *source) bool { return x.question == nil && len(x.refs) == 0 })
+	return cmp.Or(errs...)
+}
+
+// next returns up to max further refs in the order of the list, or none at its end.
+func (m *merger) next(ctx context.Context, max int) (refs []store.Ref, err error) {
+	order := store.Listing{Query: m.query}
+	for len(refs) < max {
+		if slices.ContainsFunc(m.sources, func(x *source) bool { return len(x.refs) == 0 }) {
+			if err := m.fill(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if len(m.sources) == 0 {
+			break
+		}
+		first := slices.MinFunc(m.sources, func(x, y *source) int { return order.Compare(x.refs[0].Seq, y.refs[0].Seq) })
+		refs, first.refs = append(refs, first.refs[0]), first.refs[1:]
+	}
+	return refs, nil
 }

@@ -98,8 +98,8 @@ func TestNodeCutOffLosesItsPartitions(t *testing.T) {
 			_, fetched := a.tryFetch(t.Context(), 1, names...)
 			return err == nil && fetched == nil && counts.Waiting == 0
 		})
-		for dead, err := range a.Dead(t.Context(), store.EndedFilter{}, "") {
-			t.Errorf("got a dead letter of %s, %v; want none", dead.Destination, err)
+		if dead := list(t, a, store.Query{}); len(dead) > 0 {
+			t.Errorf("got %+v; want nothing", dead)
 		}
 	})
 }
@@ -379,7 +379,7 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 		defer a.Close()
 		mustPut(t, a, deliveries("d", 0, 2)...)
 		settle(t, a, store.Bury, fetch(t, a, 2, "d")...)
-		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y.z", "dead.1.y.0", "document.0.=", "document.0.x"} {
+		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y", "dead.0.y", "dead.1.=y", "document.0.=", "document.0.x"} {
 			if err := a.conn.store(t.Context(), one(DefaultStream+"."+subject, []byte("?"))); err != nil {
 				t.Fatal(err)
 			}
@@ -390,14 +390,8 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 			n, m := len(a.partitions.mine()), len(b.partitions.mine())
 			return n > 0 && m > 0 && n+m == c.Partitions
 		})
-		n := 0
-		for _, err := range b.Dead(t.Context(), store.EndedFilter{}, "") {
-			if n++; err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n != 2 {
-			t.Errorf("Dead yields %d, want 2", n)
+		if n := len(list(t, b, store.Query{})); n != 2 {
+			t.Errorf("List returns %d, want 2", n)
 		}
 		for s, err := range b.Documents(t.Context(), "x", "") {
 			t.Errorf("Documents yields %v, %v; want nothing", s, err)
@@ -487,27 +481,24 @@ func TestNextOwnerAnswersQuestions(t *testing.T) {
 				owner.index.cacheRoom = 0
 				owner.index.mu.Unlock()
 				mustPut(t, owner, append(deliveries("listed", 0, 3), deliveries("changed", 0, 3)...)...)
+				var refs []store.Ref
+				for _, r := range list(t, owner, store.Query{Destinations: []string{"changed"}}) {
+					refs = append(refs, r.Ref())
+				}
 				done := make(chan string)
 				questions := 0
 				ask := func() {
 					for _, q := range []*Store{owner, next} {
 						questions++
 						go func() {
-							n := 0
-							for _, err := range q.Waiting(t.Context(), "listed", "") {
-								if err != nil {
-									done <- "Waiting: " + err.Error()
-									return
-								}
-								n++
-							}
-							done <- fmt.Sprint("Waiting: ", n)
+							page, _, err := q.List(t.Context(), store.Query{Destinations: []string{"listed"}}, 0, 10)
+							done <- fmt.Sprint("List: ", len(page), " ", err)
 						}()
 					}
 					questions++
 					go func() {
-						n, claimed, err := next.Change(t.Context(), store.WaitingFilter{Destination: "changed"}, store.Discarded)
-						done <- fmt.Sprint("Change: ", n-claimed, " ", err)
+						n, claimed, err := next.Discard(t.Context(), refs...)
+						done <- fmt.Sprint("Discard: ", n-claimed, " ", err)
 					}()
 					synctest.Wait()
 				}
@@ -529,7 +520,7 @@ func TestNextOwnerAnswersQuestions(t *testing.T) {
 				}
 				holds.Store(false)
 				for range questions {
-					if got := <-done; got != "Waiting: 3" && got != "Change: 3 <nil>" {
+					if got := <-done; got != "List: 3 <nil>" && got != "Discard: 3 <nil>" {
 						t.Error(got)
 					}
 				}

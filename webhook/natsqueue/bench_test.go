@@ -1,7 +1,6 @@
 package natsqueue
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -86,32 +85,97 @@ func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, openApart(b)) }
 
 var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBacklog")
 
-// BenchmarkBacklog is BenchmarkDeliveries with a backlog. Half of the waiting deliveries are each
-// due at a different time. It also reports the heap of this process with the backlog.
+// fill puts the backlog. Half of the waiting deliveries are each due at a different time.
+func fill(b *testing.B, s *Store) {
+	due := time.Now().Add(time.Hour)
+	for left := *backlog; left > 0; left -= 1000 {
+		ds := make([]store.Delivery, min(left, 1000))
+		for i := range ds {
+			ds[i] = store.Delivery{Destination: "waits", ID: fmt.Sprint(left - i), Type: "track", Body: bench.Body, Accepted: time.Now(), Due: due}
+			if i%2 == 0 {
+				ds[i].Due = due.Add(time.Duration(i) * time.Minute)
+			}
+		}
+		mustPut(b, s, ds...)
+	}
+}
+
+// reportHeap reports the heap of this process at the end, as the benchmark's loop resets metrics.
+func reportHeap(b *testing.B) {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.Cleanup(func() { b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "heap-MB") })
+}
+
+// BenchmarkBacklog is BenchmarkDeliveries with a backlog. It also reports the heap of this process with
+// the backlog.
 func BenchmarkBacklog(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) store.Store {
 		s := openApart(b)
-		due := time.Now().Add(time.Hour)
-		for left := *backlog; left > 0; left -= 1000 {
-			ds := make([]store.Delivery, min(left, 1000))
-			for i := range ds {
-				ds[i] = store.Delivery{Destination: "waits", ID: fmt.Sprint(left - i), Type: "track", Body: bench.Body, Accepted: time.Now(), Due: due}
-				if i%2 == 0 {
-					ds[i].Due = due.Add(time.Duration(i) * time.Minute)
-				}
-			}
-			ps, out := make([]store.Put, len(ds)), make([]store.Result, len(ds))
-			for i := range ds {
-				ps[i].Delivery = ds[i]
-			}
-			if err := s.Put(context.Background(), ps, out); err != nil || !out[0].Stored {
-				b.Fatalf("Put = %v, %v; want stored", out[0], err)
-			}
-		}
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		b.Cleanup(func() { b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "heap-MB") }) // at the end, as the benchmark's loop resets metrics
+		fill(b, s)
+		reportHeap(b)
 		return s
+	})
+}
+
+// BenchmarkList reads pages of 50: beside the backlog, half of which are dead letters; and how long a
+// node that opens the store needs until it knows the dead letters.
+func BenchmarkList(b *testing.B) {
+	s := openApart(b)
+	n := *backlog / 2
+	for left := n; left > 0; left -= 1000 {
+		ds := deliveries("dead", left, min(left, 1000))
+		for i := range ds {
+			ds[i].Body = bench.Body
+		}
+		mustPut(b, s, ds...)
+		settle(b, s, store.Bury, fetch(b, s, len(ds), "dead")...)
+	}
+	reportHeap(b)
+	fill(b, s)
+	all := func(after uint64, max int) []store.Record {
+		page, _, err := s.List(b.Context(), store.Query{}, after, max)
+		if err != nil || len(page) != max {
+			b.Fatalf("List = %d, %v; want %d", len(page), err, max)
+		}
+		return page
+	}
+	last := all(0, 1)[0]
+	oldest, _, err := s.List(b.Context(), store.Query{Oldest: true}, 0, n)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, list := range map[string]func(){
+		"page=first": func() { all(0, 50) },
+		"page=last":  func() { all(oldest[min(len(oldest), 60)-1].Seq, 50) },
+		"page=of-one-destination": func() {
+			if page, _, err := s.List(b.Context(), store.Query{Destinations: []string{"dead"}}, 0, 50); err != nil || len(page) != 50 {
+				b.Fatalf("List = %d, %v; want 50", len(page), err)
+			}
+		},
+		"get": func() {
+			if _, err := s.Get(b.Context(), last.Ref()); err != nil {
+				b.Fatal(err)
+			}
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				list()
+			}
+		})
+	}
+	b.Run("dead-letters-known", func(b *testing.B) {
+		for b.Loop() {
+			again := openOn(b, s.conn.nc, Config{Logger: slog.New(slog.DiscardHandler)})
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			if c, err := again.Count(b.Context()); err != nil || c.Dead != n {
+				b.Fatalf("Count = %+v, %v; want %d dead letters", c, err, n)
+			}
+			s = again
+		}
 	})
 }

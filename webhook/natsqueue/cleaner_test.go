@@ -279,9 +279,9 @@ func TestFetchReadsWhatCacheHasNoRoomFor(t *testing.T) {
 	})
 }
 
-// The largest delivery that Put takes can also be retried, buried and revived, even though its
+// The largest delivery that Put takes can also be retried, buried and retried again, even though its
 // attempts make it larger.
-func TestLargestDeliveryCanBeRetriedBuriedAndRevived(t *testing.T) {
+func TestLargestDeliveryCanBeRetriedAndBuried(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))
 		defer q.Close()
@@ -312,12 +312,12 @@ func TestLargestDeliveryCanBeRetriedBuriedAndRevived(t *testing.T) {
 		}
 		again.Attempts = d.Attempts
 		settle(t, q, store.Bury, again)
-		for dead, err := range q.Dead(t.Context(), store.EndedFilter{}, "") {
-			if err != nil || len(dead.Body) != len(d.Body) {
-				t.Fatalf("the dead letter has a body of %d bytes, %v; want %d", len(dead.Body), err, len(d.Body))
+		for _, dead := range list(t, q, store.Query{}) {
+			if len(dead.Body) != len(d.Body) {
+				t.Fatalf("the dead letter has a body of %d bytes; want %d", len(dead.Body), len(d.Body))
 			}
-			if n, err := q.Revive(t.Context(), dead.Key); n != 1 || err != nil {
-				t.Fatalf("Revive = %d, %v; want 1", n, err)
+			if n, _, err := q.Retry(t.Context(), dead.Ref()); n != 1 || err != nil {
+				t.Fatalf("Retry = %d, %v; want 1", n, err)
 			}
 		}
 		fetch(t, q, 1, "d")
@@ -428,14 +428,17 @@ func TestChangeCountsMovedDeliveryOnce(t *testing.T) {
 			t.Fatalf("Fetch = %d, %v; want %d", len(ds), err, held)
 		}
 		p := partitionOf(q)
-		ask := question{Kind: askChange, WaitingFilter: store.WaitingFilter{Destination: "d"}, Change: store.Discarded}
+		ask := question{Kind: askChange, Change: changeDiscard}
+		for _, r := range list(t, q, store.Query{}) {
+			ask.Refs = append(ask.Refs, r.Ref())
+		}
 		changed, claimed := 0, 0
-		for more := true; more; more = ask.From != "" {
+		for len(ask.Refs) > 0 {
 			a, err := q.asker.ask(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
 			}
-			changed, claimed, ask.From = changed+a.Changed, claimed+a.Claimed, a.Next
+			changed, claimed, ask.Refs = changed+a.Changed, claimed+a.Claimed, ask.Refs[a.Done:]
 			w, err := q.cleaner.moving(t.Context(), p, slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
 			if err == nil {
 				err = q.recorder.write(t.Context(), w)
@@ -445,7 +448,7 @@ func TestChangeCountsMovedDeliveryOnce(t *testing.T) {
 			}
 		}
 		if changed != n-held || claimed != held {
-			t.Errorf("Change = %d, %d; want %d, %d", changed, claimed, n-held, held)
+			t.Errorf("Discard = %d, %d; want %d, %d", changed, claimed, n-held, held)
 		}
 	})
 }

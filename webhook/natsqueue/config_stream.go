@@ -22,7 +22,7 @@ const (
 )
 
 // streamVersion is the version of the stream's format.
-const streamVersion = "8"
+const streamVersion = "9"
 
 // stream returns the configuration of a new stream.
 func (c *Config) stream(replicas int) jetstream.StreamConfig {

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The kinds of messages of a partition are the last tokens of their subjects.
@@ -54,24 +52,18 @@ func splitPath(path string) (folder, name string) {
 	return "", path
 }
 
-// deadSubject returns the subject of a dead letter: its bucket, its destination, and a part of the
-// hash of its user, each as one token.
-func (c *Config) deadSubject(d *store.Ended) string {
-	return c.Stream + ".dead." + decimal(bucketOf(d.At)) + "." + token(d.Destination) + "." + deadUser(d.User)
+// deadSubject returns the subject of the dead letters of a destination: the partition and the
+// destination, each as one token.
+func (c *Config) deadSubject(destination string) string {
+	return strings.TrimSuffix(c.deadIn(c.partition(destination)), "*") + token(destination)
 }
 
-// deadFilter returns a pattern of the subjects in a bucket, or in all buckets if bucket is "*". It
-// matches the dead letters that f selects, and may match others.
-func (c *Config) deadFilter(bucket string, f store.EndedFilter) string {
-	destination, user := "*", "*"
-	if f.Destination != "" {
-		destination = token(f.Destination)
-	}
-	if f.User != "" {
-		user = deadUser(f.User)
-	}
-	return c.Stream + ".dead." + bucket + "." + destination + "." + user
+// deadIn returns a pattern for the dead letters of a partition.
+func (c *Config) deadIn(partition int) string {
+	return c.Stream + ".dead." + strconv.Itoa(partition) + ".*"
 }
+
+func (c *Config) allDead() string { return c.Stream + ".dead.>" }
 
 // ask returns the subject of messages between nodes. The stream does not store them.
 func (c *Config) ask(what string) string { return c.Stream + "_ASK." + what }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -101,6 +102,21 @@ func (s *conn) messages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawSt
 	}
 	wg.Wait()
 	return all, cmp.Or(errs...)
+}
+
+// allMessages is messages for those that were in the stream before: an element is nil only if the
+// message is gone.
+func (s *conn) allMessages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawStreamMsg, error) {
+	all, err := s.messages(ctx, seqs...)
+	if err == nil && slices.Contains(all, nil) {
+		// The leader may have been replaced by a server that it cannot reach, and not know it yet. Then
+		// it does not know either that a message is gone.
+		var info *jetstream.StreamInfo
+		if info, err = s.info(ctx, ""); err == nil && info.State.LastSeq < slices.Max(seqs) {
+			err = errBehind
+		}
+	}
+	return all, err
 }
 
 // A request selects messages of the stream, in the server's own words.

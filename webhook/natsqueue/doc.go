@@ -34,7 +34,7 @@
 //
 // A Put is stored as a whole or not at all. If the connection has the options above, each call gets
 // its answer or an error within five seconds, whatever the server does. Calls that read or change
-// much, such as Dead, Waiting and Erase, make several requests, each with an answer in that time.
+// much, such as List, Retry and Erase, make several requests, each with an answer in that time.
 //
 // While a node stores heartbeats, no other node claims the deliveries of its partitions. A node
 // without heartbeats for Config.Claim loses its partitions to other nodes, which may repeat the
@@ -73,12 +73,26 @@
 //   - There is no History. A delivered delivery leaves the stream with its message, and a history
 //     would have to store it a second time. Set webhook.Config.Observer to keep a history
 //     elsewhere.
-//   - Counts.DeadBytes is -1, because counting the bytes would mean reading all dead letters.
 //   - Erase finds waiting deliveries and dead letters. Their bytes leave the stream once the
 //     cleaner has moved the deliveries that wait before them in the same partition: within a second,
 //     or later if many wait before them. Older messages may still have deliveries of the user that
 //     have been delivered or retried. They stay until the cleaner purges these messages. The bytes of
 //     a removed message stay in the files of the server until it writes these files anew.
+//
+// # What a list costs
+//
+// The owner of a partition has the order of its deliveries in memory, dead letters included. So a page
+// costs one question to the owner of each partition that the query is about, one if that is a single
+// destination, and a second question to the owners of the deliveries of the page. Only the deliveries
+// of the page are read, a dead letter with its message, and a waiting one with up to 128 KB that were
+// put with it, unless it is in memory. A query for destinations, states or a user reads only what it
+// selects. Any other reads what it looks at, up to store.MaxListed deliveries for a page; with To, about
+// 40 more, to find where the page begins. In a list of all destinations, each owner looks at each of its
+// destinations. A list fails while a partition has no owner.
+//
+// A node that becomes the owner of a partition reads the headers of its dead letters, without their
+// bodies. Until then it attempts deliveries, but questions about dead letters wait, and fail after four
+// seconds.
 //
 // # Partitions
 //
@@ -112,7 +126,8 @@
 // the node that wrote the last record. A node that has lost the partition can write no more
 // records. A record says which deliveries have ended, and up to which message the owner has looked
 // for duplicates. It also has the deliveries that are put back, with their bodies. Dead letters are
-// messages in an atomic batch with the record that ends their deliveries.
+// messages in an atomic batch with the record that ends their deliveries. Their subjects are dead.n and
+// the destination, and a header has the Seq.
 //
 // n.key has the dedup keys of purged deliveries, 16 bytes each. The server deletes them after
 // Config.DedupWindow.
@@ -121,7 +136,7 @@
 //
 // The owner reads all messages of its partitions, including the puts of its own node, by a consumer
 // without acknowledgements. It leaves duplicates out, and reports them to the node that put them.
-// For a waiting delivery it keeps about 150 bytes in memory. It also keeps the delivery itself if
+// For a waiting delivery it keeps about 200 bytes in memory, and about 60 for a dead letter. It also keeps the delivery itself if
 // the delivery is due within ten seconds and there is room in 32 MB, of which a destination may take
 // half of what the others leave. Otherwise Fetch reads the delivery from the stream.
 //

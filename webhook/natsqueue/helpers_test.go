@@ -80,6 +80,21 @@ func settle(t testing.TB, s *Store, verdict store.Verdict, ds ...store.Delivery)
 	}
 }
 
+// list returns all deliveries that a query selects.
+func list(t testing.TB, s *Store, q store.Query) (all []store.Record) {
+	t.Helper()
+	for after := uint64(0); ; {
+		page, next, err := s.List(t.Context(), q, after, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all = append(all, page...); next == 0 {
+			return all
+		}
+		after = next
+	}
+}
+
 // partitionOf returns partition 0 of s, or nil if s does not own it.
 func partitionOf(s *Store) *partition {
 	s.index.mu.Lock()

@@ -20,7 +20,7 @@ type index struct {
 	claims    map[uint64]*entry
 	unfit     map[*entry]*store.Delivery // what settlements changed, without the body, of entries whose message is too large to be stored again; see stay
 	cacheRoom int64                      // of cacheBytes; see hold
-	serial    atomic.Uint64              // the last number given to a claim, record or entry
+	serial    atomic.Uint64              // the last number given to a claim or record
 }
 
 func newIndex() *index {
@@ -55,7 +55,7 @@ func (s *index) head(name string) store.Head {
 
 // describe fills in e from d. The index is locked.
 func (s *index) describe(e *entry, d *store.Delivery) {
-	e.due, e.retry, e.order = d.Due.UnixMicro(), !d.Expires.IsZero(), s.serial.Add(1)
+	e.due, e.retry, e.seq = d.Due.UnixMicro(), !d.Expires.IsZero(), d.Seq
 	e.size, e.user, e.delivery = uint32(len(d.Body)), hash(d.User), d
 }
 
@@ -133,10 +133,20 @@ func (s *index) remove(e *entry) {
 	s.uncount(e)
 	delete(s.unfit, e)
 	e.lane.leave(e)
-	if e.lane.waiting--; e.lane.waiting == 0 {
-		delete(s.lanes, e.lane.name)
+	if x := e.lane.at(e.seq); x != nil && x.entry == e {
+		e.lane.vacate(x)
 	}
+	e.lane.waiting--
+	s.prune(e.lane)
 	e.block.drop(e)
+}
+
+// prune removes a lane that has no deliveries. The index is locked.
+func (s *index) prune(l *lane) {
+	if l.waiting == 0 && l.gone == len(l.list) {
+		delete(s.lanes, l.name)
+		delete(l.p.lanes, l.name)
+	}
 }
 
 // putBackAll ends the claims of those entries that still wait, and queues them again.

@@ -3,6 +3,8 @@ package natsqueue
 import (
 	"cmp"
 	"container/heap"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -21,7 +23,7 @@ type entry struct {
 	queued int32  // its place in its queue, from 1; 0 if it is in none
 	retry  bool   // it has been attempted
 	due    int64  // in microseconds
-	order  uint64 // among entries with the same due
+	seq    uint64 // the Seq of the delivery; the order among entries with the same due
 	claim  uint64 // 0 if it is not claimed
 	write  *write // the write that settles it, if any
 	key    store.Key
@@ -37,19 +39,30 @@ func (e *entry) bytes() int64 { return int64(e.stored) + 4 }
 // waits reports whether e has not ended, and its partition is not lost. The index is locked.
 func (e *entry) waits() bool { return e.block.p.state != lost && e.block.entries[e.i] == e }
 
-// compare returns a negative number if e sorts before x in a queue.
-func (e *entry) compare(x *entry) int {
-	return cmp.Or(cmp.Compare(e.due, x.due), cmp.Compare(e.order, x.order))
+func (e *entry) state() store.State {
+	if e.claim != 0 {
+		return store.StateClaimed
+	}
+	return store.StateWaiting
 }
 
-// A lane has the waiting and claimed deliveries of one destination. Its partition is owned by this
-// node.
+// compare returns a negative number if e sorts before x in a queue.
+func (e *entry) compare(x *entry) int {
+	return cmp.Or(cmp.Compare(e.due, x.due), cmp.Compare(e.seq, x.seq))
+}
+
+// A lane has the deliveries of one destination. Its partition is owned by this node.
 type lane struct {
 	name             string
 	p                *partition
 	fresh, retries   queue // entries that are not claimed
 	waiting, claimed int   // all entries of the lane, and how many of them are claimed
 	cached           int64 // bytes that hold has counted for them
+
+	// list has a place for each entry and each dead letter, in the order of their Seqs. While the
+	// partition is read, it is empty. gone counts the places of deliveries that are gone.
+	list []place
+	gone int
 }
 
 func (l *lane) queue(retries bool) *queue {
@@ -70,6 +83,97 @@ func (l *lane) leave(e *entry) {
 
 func (l *lane) head() store.Head {
 	return store.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
+}
+
+// find returns the index in the list of the first place whose Seq is at least seq.
+func (l *lane) find(seq uint64) int {
+	i, _ := slices.BinarySearchFunc(l.list, seq, func(x place, seq uint64) int { return cmp.Compare(x.seq, seq) })
+	return i
+}
+
+// at returns the place of the delivery with the number seq, or nil if there is none.
+func (l *lane) at(seq uint64) *place {
+	if i := l.find(seq); i < len(l.list) && l.list[i].seq == seq && l.list[i].state() != "" {
+		return &l.list[i]
+	}
+	return nil
+}
+
+// enter adds a place. Hardly ever is it not the last one.
+func (l *lane) enter(x place) {
+	if n := len(l.list); n == 0 || l.list[n-1].seq < x.seq {
+		l.list = append(l.list, x)
+	} else {
+		l.list = slices.Insert(l.list, l.find(x.seq), x)
+	}
+}
+
+func (l *lane) sort() {
+	slices.SortFunc(l.list, func(x, y place) int { return cmp.Compare(x.seq, y.seq) })
+}
+
+// vacate says that the delivery of x, a place in the list, is gone. If most are, the list is made anew.
+func (l *lane) vacate(x *place) {
+	x.entry, x.letter = nil, nil
+	if l.gone++; l.gone <= len(l.list)/2 {
+		return
+	}
+	left := make([]place, 0, len(l.list)-l.gone)
+	for _, x := range l.list {
+		if x.state() != "" {
+			left = append(left, x)
+		}
+	}
+	l.list, l.gone = left, 0
+}
+
+// behind yields the places behind the number after, or all if it is 0, in one order or the other.
+func (l *lane) behind(after uint64, oldest bool) iter.Seq[*place] {
+	return func(yield func(*place) bool) {
+		i, step := l.find(after+1), 1
+		if !oldest {
+			if i, step = l.find(after)-1, -1; after == 0 {
+				i = len(l.list) - 1
+			}
+		}
+		for ; i >= 0 && i < len(l.list) && yield(&l.list[i]); i += step {
+		}
+	}
+}
+
+// A place is that of a delivery in the list of its lane. It has either an entry or a letter, or
+// neither once the delivery is gone.
+type place struct {
+	seq    uint64
+	entry  *entry
+	letter *letter
+}
+
+// state returns the state of the delivery, or "" if it is gone. The index is locked.
+func (x *place) state() store.State {
+	switch {
+	case x.letter != nil:
+		return store.StateDead
+	case x.entry == nil:
+		return ""
+	}
+	return x.entry.state()
+}
+
+// user returns the hash of the user of the delivery.
+func (x *place) user() uint32 {
+	if x.letter != nil {
+		return x.letter.user
+	}
+	return x.entry.user
+}
+
+// size returns how many bytes the delivery has in the stream.
+func (x *place) size() int64 {
+	if x.letter != nil {
+		return int64(x.letter.size)
+	}
+	return x.entry.bytes()
 }
 
 // A queue is a heap of entries, the earliest first.

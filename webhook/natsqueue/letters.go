@@ -1,148 +1,205 @@
 package natsqueue
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// letters are the dead letters in the stream.
+// A letter is a dead letter, which has a message of its own.
+type letter struct {
+	at   uint64 // the sequence of the message
+	died int64  // when it died, in microseconds
+	user uint32 // the hash of its user
+	size uint32 // its Size
+}
+
+// headerLetter is the header of a dead letter. It has the Seq, the time of death, the hash of the user
+// and the Size, so that an owner can read which dead letters there are without their bodies.
+const headerLetter = "Hookferry-Letter"
+
+// readLetters reads which dead letters earlier owners of p have stored. They can store no more since the
+// first record of this node.
+func (p *partition) readLetters() {
+	subjects, found, seen := p.conn.config.deadIn(p.n), make(map[string][]place), uint64(0)
+	last, err := p.get(request{Last: subjects})
+	if err == nil && last.Sequence > 0 {
+		f := &follower{p: p, subjects: subjects, headers: true}
+		f.saw = func(seq uint64, m *nats.Msg) bool {
+			if seen = seq; seq < p.epoch {
+				p.sawLetter(seq, m, found)
+			}
+			return seq < last.Sequence
+		}
+		f.idle = func() bool { // the last one may have been deleted meanwhile
+			last, err = p.get(request{Last: subjects})
+			return err != nil || seen >= last.Sequence
+		}
+		f.follow()
+	}
+	if p.live.Err() == nil {
+		p.place(found)
+	}
+}
+
+// sawLetter adds to found, by destination, the place of a dead letter, from the header of its message.
+func (p *partition) sawLetter(seq uint64, m *nats.Msg, found map[string][]place) {
+	destination, err := lastToken(m.Subject)
+	x, ok := parseLetter(m.Header.Get(headerLetter))
+	if !ok || err != nil {
+		p.conn.config.Logger.Error("natsqueue: ignoring a dead letter that cannot be read; it stays in the stream", "sequence", seq)
+		return
+	}
+	x.letter.at = seq
+	found[destination] = append(found[destination], x)
+}
+
+// header returns the headerLetter of a dead letter with the number seq.
+func (x *letter) header(seq uint64) string {
+	return fmt.Sprintf("%d %d %d %d", seq, x.died, x.user, x.size)
+}
+
+// parseLetter is the inverse of header.
+func parseLetter(text string) (place, bool) {
+	var numbers [4]int64
+	fields := strings.Fields(text)
+	for i := range numbers {
+		var err error
+		if len(fields) != len(numbers) {
+			return place{}, false
+		}
+		if numbers[i], err = strconv.ParseInt(fields[i], 10, 64); err != nil {
+			return place{}, false
+		}
+	}
+	return place{seq: uint64(numbers[0]), letter: &letter{died: numbers[1], user: uint32(numbers[2]), size: uint32(numbers[3])}}, true
+}
+
+// place adds the places of dead letters to the lists of lanes. From then on the lists are complete.
+func (p *partition) place(found map[string][]place) {
+	p.index.mu.Lock()
+	defer p.index.mu.Unlock()
+	if p.state == lost {
+		return
+	}
+	for destination, places := range found {
+		l := p.lane(destination)
+		l.list = append(l.list, places...)
+		l.sort()
+	}
+	close(p.listed)
+}
+
+// letters reads and changes the dead letters of the partitions of this node.
 type letters struct {
-	conn *conn
-	life *lifetime
+	conn   *conn
+	index  *index
+	putter *putter
 }
 
-// deadKey returns the key of a dead letter: its time of death in microseconds, then its sequence.
-// Keys sort by the time of death.
-func deadKey(died time.Time, seq uint64) string {
-	return fmt.Sprintf("%016x%016x", uint64(died.UnixMicro())^1<<63, seq)
+// read reads dead letters from the stream. An element of the result is nil if that of all is, or if
+// the stream does not have it.
+func (s *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStreamMsg, error) {
+	var seqs []uint64
+	for _, x := range all {
+		if x != nil {
+			seqs = append(seqs, x.at)
+		}
+	}
+	messages, err := s.conn.allMessages(ctx, seqs...)
+	for i, x := range all {
+		if x == nil {
+			messages = slices.Insert(messages, i, nil)
+		}
+	}
+	return messages, err
 }
 
-// parseKey is the inverse of deadKey. It rejects keys that deadKey does not return.
-func parseKey(key string) (died time.Time, seq uint64, ok bool) {
-	var micros uint64
-	fmt.Sscanf(key, "%16x%16x", &micros, &seq)
-	died = time.UnixMicro(int64(micros ^ 1<<63))
-	return died, seq, deadKey(died, seq) == key
+// change retries, discards or erases dead letters, of which all may have nil. It returns how many.
+func (s *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q *question) (n int, err error) {
+	messages := make([]*jetstream.RawStreamMsg, len(all))
+	if q.Change != changeDiscard {
+		if messages, err = s.read(ctx, all); err != nil {
+			return 0, err
+		}
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i, x := range all {
+		if x == nil {
+			continue
+		}
+		wg.Go(func() {
+			gone, failed := s.changeOne(ctx, x, messages[i], q)
+			if gone {
+				s.index.forget(refs[i], x)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err = cmp.Or(err, failed); gone {
+				n++
+			}
+		})
+	}
+	wg.Wait()
+	return n, err
 }
 
-// letterOf decodes the dead letter in a message, and gives it its key.
-func letterOf(m *jetstream.RawStreamMsg) (d store.Ended, err error) {
-	err = d.UnmarshalBinary(m.Data)
-	d.Key = deadKey(d.At, m.Sequence)
-	return d, err
+// changeOne changes a dead letter, and reports whether it has. m is its message, unless it is discarded.
+func (s *letters) changeOne(ctx context.Context, x *letter, m *jetstream.RawStreamMsg, q *question) (bool, error) {
+	if q.Change != changeDiscard && m != nil {
+		var d store.Record
+		if err := d.UnmarshalBinary(m.Data); err != nil {
+			return false, fmt.Errorf("reading a dead letter: %w", err)
+		}
+		if q.Change == changeErase && d.User != q.Query.User {
+			return false, nil
+		}
+		if q.Change == changeRetry {
+			if err := s.revive(ctx, &d.Delivery, x.at); err != nil {
+				return false, err
+			}
+		}
+	}
+	return s.conn.delete(ctx, x.at)
 }
 
-// deadBucket is the time span of a bucket of dead letters. Dead sorts one bucket at a time in
-// memory.
-const deadBucket = time.Hour
-
-func deadUser(user string) string { return decimal(uint64(hash(user) % 64)) }
-
-// bucketOf returns the bucket of a time. Times before 1970 are in the first bucket.
-func bucketOf(t time.Time) uint64 { return uint64(max(0, t.UnixMicro()/deadBucket.Microseconds())) }
-
-// buckets returns, in the order of f, the buckets that may have dead letters which f selects. They
-// begin with that of the dead letter whose key is the argument after, unless that is empty.
-func (s *letters) buckets(ctx context.Context, f store.EndedFilter, after string) ([]uint64, error) {
-	return call(ctx, s.life, "listing dead letters", func() (all []uint64, _ error) {
-		died, _, ok := parseKey(after)
-		if after != "" && !ok {
-			return nil, fmt.Errorf("%q is not the key of a dead letter", after)
-		}
-		info, err := s.conn.info(ctx, s.conn.config.deadFilter("*", f))
-		if err != nil {
-			return nil, err
-		}
-		for subject := range info.State.Subjects {
-			text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.conn.config.Stream+".dead."), ".")
-			n, err := strconv.ParseUint(text, 10, 64)
-			if err == nil && (after == "" || n == bucketOf(died) || n > bucketOf(died) != f.NewestFirst) &&
-				(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
-				all = append(all, n)
-			}
-		}
-		slices.Sort(all)
-		if all = slices.Compact(all); f.NewestFirst {
-			slices.Reverse(all)
-		}
-		return all, nil
-	})
+// revive stores a dead letter as a fresh delivery. If there is no room for the attempts, it leaves
+// them out.
+func (s *letters) revive(ctx context.Context, d *store.Delivery, at uint64) error {
+	d.Accepted = now()
+	d.Due, d.Expires, d.Tries, d.Closed = d.Accepted, time.Time{}, 0, nil
+	p, err := s.putter.newPut(store.Put{Delivery: *d, NoDedup: true})
+	if errors.Is(err, store.ErrTooLarge) {
+		d.Attempts = nil
+		p, err = s.putter.newPut(store.Put{Delivery: *d, NoDedup: true})
+	}
+	if err != nil {
+		return err
+	}
+	p.once = "revived " + decimal(at)
+	return s.putter.put(ctx, p)
 }
 
-// bucket returns the keys of the dead letters in the bucket n, in the order of f. If the argument
-// after is not empty, it is a key, and bucket returns only the keys that follow this key.
-func (s *letters) bucket(ctx context.Context, n uint64, f store.EndedFilter, after string) ([]string, error) {
-	return call(ctx, s.life, "listing dead letters", func() (keys []string, _ error) {
-		for m, err := range s.conn.list(ctx, s.conn.config.deadFilter(decimal(n), f), 1) {
-			if err != nil {
-				return nil, err
-			}
-			d, err := letterOf(m)
-			if err != nil {
-				s.conn.config.Logger.Error("natsqueue: ignoring a dead letter that cannot be read; it stays in the stream", "sequence", m.Sequence, "error", err)
-			} else if after == "" || d.Key != after && d.Key > after != f.NewestFirst {
-				keys = append(keys, d.Key)
-			}
+// forget removes the place of a dead letter from the list of its lane.
+func (s *index) forget(ref store.Ref, x *letter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lanes[ref.Destination]; l != nil {
+		if at := l.at(ref.Seq); at != nil && at.letter == x {
+			l.vacate(at)
+			s.prune(l)
 		}
-		if slices.Sort(keys); f.NewestFirst {
-			slices.Reverse(keys)
-		}
-		return keys, nil
-	})
-}
-
-// read reads the dead letters with the given keys from the stream. It leaves out dead letters
-// that no longer exist.
-func (s *letters) read(ctx context.Context, keys ...string) ([]store.Ended, error) {
-	return call(ctx, s.life, "reading dead letters", func() (found []store.Ended, _ error) {
-		var seqs []uint64
-		for _, key := range keys {
-			if _, seq, ok := parseKey(key); ok && seq > 0 {
-				seqs = append(seqs, seq)
-			}
-		}
-		messages, err := s.conn.messages(ctx, seqs...)
-		for _, m := range messages {
-			if m == nil || !strings.HasPrefix(m.Subject, s.conn.config.Stream+".dead.") {
-				continue
-			}
-			if d, err := letterOf(m); err == nil && slices.Contains(keys, d.Key) {
-				found = append(found, d)
-			}
-		}
-		return found, err
-	})
-}
-
-// exhume calls the function before with each of the dead letters with these keys, and then deletes the
-// letter. It stops at the first error, and returns how many it has deleted.
-func (s *letters) exhume(ctx context.Context, keys []string, before func(store.Ended) error) (int, error) {
-	return call(ctx, s.life, "removing dead letters", func() (n int, err error) {
-		keys = slices.Compact(slices.Sorted(slices.Values(keys)))
-		for some := range slices.Chunk(keys, pageLen) {
-			found, err := s.read(ctx, some...)
-			for i := 0; i < len(found) && err == nil; i++ {
-				gone := false
-				if err = before(found[i]); err == nil {
-					_, seq, _ := parseKey(found[i].Key)
-					gone, err = s.conn.delete(ctx, seq)
-				}
-				if gone {
-					n++
-				}
-			}
-			if err != nil {
-				return n, err
-			}
-		}
-		return n, nil
-	})
+	}
 }

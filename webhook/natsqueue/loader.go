@@ -21,7 +21,7 @@ type loader struct {
 }
 
 // load calls use with the deliveries of entries, while the index is locked, and returns its error. A
-// delivery is nil if its entry no longer waits. load reads those that are not in memory from the
+// delivery is nil if its entry is nil or no longer waits. load reads those that are not in memory from the
 // stream, and keeps the other deliveries in these messages that are due soon. If a delivery cannot be
 // read, load ends its entry.
 func (s *loader) load(ctx context.Context, entries []*entry, use func(ds []*store.Delivery) error) error {
@@ -61,7 +61,7 @@ func (s *loader) use(entries []*entry, f func(ds []*store.Delivery) error) (miss
 	defer s.index.mu.Unlock()
 	ds := make([]*store.Delivery, len(entries))
 	for i, e := range entries {
-		if !e.waits() {
+		if e == nil || !e.waits() {
 			continue
 		}
 		if ds[i] = e.delivery; ds[i] == nil && len(missing) < loadBlocks && !slices.Contains(missing, e.block) {
@@ -119,14 +119,5 @@ func (s *loader) contents(ctx context.Context, blocks []*block) ([]*jetstream.Ra
 	for _, b := range blocks {
 		seqs = append(seqs, b.seq)
 	}
-	all, err := s.conn.messages(ctx, seqs...)
-	if err == nil && slices.Contains(all, nil) {
-		// The leader may have been replaced by a server that it cannot reach, and not know it yet. Then
-		// it does not know either that a message is lost.
-		var info *jetstream.StreamInfo
-		if info, err = s.conn.info(ctx, ""); err == nil && info.State.LastSeq < slices.Max(seqs) {
-			err = errBehind
-		}
-	}
-	return all, err
+	return s.conn.allMessages(ctx, seqs...)
 }

@@ -32,16 +32,20 @@ type partition struct {
 	prefix string          // of its subjects
 	epoch  uint64          // the sequence of this node's first record
 	ready  chan struct{}   // closed when state is no longer reading
+	listed chan struct{}   // closed when the lists of the lanes have the dead letters, too
 	live   context.Context // ends when the partition is lost
 	end    context.CancelFunc
+	// replies are those of judge to other nodes. Only the goroutine that reads messages uses them.
+	replies []*nats.Msg
 
 	// The rest is guarded by index.mu.
 	state   state
 	claimed int
-	read    uint64       // messages up to this sequence have been read
-	cursor  uint64       // puts up to this sequence have been checked for duplicates
-	last    uint64       // the sequence of this node's latest record
-	dropped []ref        // duplicates that are not in a record yet
+	read    uint64 // messages up to this sequence have been read
+	cursor  uint64 // puts up to this sequence have been checked for duplicates
+	last    uint64 // the sequence of this node's latest record
+	dropped []ref  // duplicates that are not in a record yet
+	lanes   map[string]*lane
 	order   []*block     // by sequence
 	keys    []keyMessage // by sequence
 	bytes   int64        // bytes of the blocks
@@ -63,8 +67,19 @@ type block struct {
 	serial  uint64      // of the put, by the count of that node
 }
 
-// saw processes the next message of p, and reports whether p needs more messages.
+// saw processes the next message of p, and sends the replies of judge. It reports whether p needs more
+// messages.
 func (p *partition) saw(seq uint64, m *nats.Msg) bool {
+	more := p.process(seq, m)
+	for _, reply := range p.replies {
+		p.conn.nc.PublishMsg(reply)
+	}
+	p.replies = nil
+	return more
+}
+
+// process is saw without the replies.
+func (p *partition) process(seq uint64, m *nats.Msg) bool {
 	kind := m.Subject[len(p.prefix):]
 	var r *record
 	var err error
@@ -76,9 +91,9 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 		}
 	}
 	damaged := err != nil
-	first := uint64(0)
+	var first held // of the log
 	if seq == p.epoch {
-		if first, err = p.first(); err != nil {
+		if first, err = p.get(request{Seq: 1, Next: p.prefix + "log.*"}); err != nil {
 			return false
 		}
 	}
@@ -113,7 +128,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 		p.index.hold(b.entries...)
 	case kind == kindOwn && seq == p.epoch:
 		p.block(seq, len(m.Data), 0)
-		p.loaded(first)
+		p.loaded(first.Sequence)
 	case kind != kindOwn || damaged:
 	case r.node == "": // this node gave p away
 		p.lose()
@@ -180,11 +195,7 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery
 			b.damaged = true
 			continue
 		}
-		l := p.index.lanes[d.Destination]
-		if l == nil {
-			l = &lane{name: strings.Clone(d.Destination), p: p}
-			p.index.lanes[l.name] = l
-		}
+		l := p.lane(d.Destination)
 		d.Destination = l.name
 		l.waiting++
 		e := &entry{lane: l, stored: uint32(len(r.records[i].data)), key: store.KeyOf(d.Destination, d.ID)}
@@ -193,12 +204,25 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery
 		}
 		p.index.describe(e, d)
 		b.set(i, e)
+		if p.state != reading {
+			l.enter(place{seq: e.seq, entry: e})
+		}
 	}
 	return b
 }
 
-// judge looks for duplicates among the deliveries of b, and queues the others. It tells the node that
-// put the deliveries which of them are duplicates. The index is locked.
+// lane returns the lane of a destination. It makes the lane if there is none. The index is locked.
+func (p *partition) lane(destination string) *lane {
+	l := p.index.lanes[destination]
+	if l == nil {
+		l = &lane{name: strings.Clone(destination), p: p}
+		p.index.lanes[l.name], p.lanes[l.name] = l, l
+	}
+	return l
+}
+
+// judge looks for duplicates among the deliveries of b, and queues the others. The node that put the
+// deliveries gets a reply that says which of them are duplicates. The index is locked.
 func (p *partition) judge(b *block) {
 	var own []*item // items that calls of this node wait for
 	if x := p.set.answers.awaited[b.serial]; x != nil && b.putBy == p.conn.id {
@@ -234,7 +258,7 @@ func (p *partition) judge(b *block) {
 	case b.putBy == p.conn.id:
 		p.set.answers.heard(b.serial, duplicates)
 	default:
-		p.conn.nc.Publish(p.conn.config.ask("put."+b.putBy), append(binary.AppendUvarint(nil, b.serial), duplicates...))
+		p.replies = append(p.replies, &nats.Msg{Subject: p.conn.config.ask("put." + b.putBy), Data: append(binary.AppendUvarint(nil, b.serial), duplicates...)})
 	}
 	b.judged, b.putBy = true, ""
 }
@@ -253,12 +277,12 @@ func (p *partition) sawRecord(r *record) {
 	}
 }
 
-// first returns the sequence of the first message of the log, as the leader has it.
-func (p *partition) first() (uint64, error) {
+// get returns a message as the leader has it. An error means that p is lost.
+func (p *partition) get(r request) (held, error) {
 	for {
-		m, err := p.conn.get(p.live, request{Seq: 1, Next: p.prefix + "log.*"})
+		m, err := p.conn.get(p.live, r)
 		if err == nil || sleep(p.live, pause) != nil {
-			return m.Sequence, err
+			return m, err
 		}
 	}
 }
@@ -288,8 +312,19 @@ func (p *partition) loaded(first uint64) {
 		}
 	}
 	for _, b := range p.order {
+		for _, e := range b.entries {
+			if e != nil {
+				e.lane.list = append(e.lane.list, place{seq: e.seq, entry: e})
+			}
+		}
+	}
+	for _, l := range p.lanes {
+		l.sort()
+	}
+	for _, b := range p.order {
 		p.judge(b)
 	}
+	p.set.life.goroutines.Go(p.readLetters)
 	p.cursor = max(p.cursor, p.read)
 	p.state = open
 	close(p.ready)
@@ -342,13 +377,13 @@ func (p *partition) lose() {
 			delete(p.index.claims, e.claim)
 			delete(p.index.unfit, e)
 			p.index.uncount(e)
-			if l := e.lane; p.index.lanes[l.name] == l {
-				delete(p.index.lanes, l.name)
-				p.index.tell(l.name)
-			}
 		}
 	}
-	p.order, p.keys = nil, nil
+	for name := range p.lanes {
+		delete(p.index.lanes, name)
+		p.index.tell(name)
+	}
+	p.lanes, p.order, p.keys = nil, nil, nil
 	p.end()
 }
 

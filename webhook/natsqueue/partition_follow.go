@@ -19,18 +19,28 @@ const (
 	createSoon = time.Second
 )
 
-// follow reads the messages of p, from the first one on, until p is lost. It misses no message and
-// keeps their order, even when connections or servers fail. It does not use the driver's ordered
+// A follower reads messages of a partition.
+type follower struct {
+	p        *partition
+	subjects string
+	headers  bool                               // read only the headers
+	saw      func(seq uint64, m *nats.Msg) bool // processes the next message, and reports whether more are needed
+	idle     func() bool                        // reports, when the server has sent all that it has, whether that is all; may be nil
+}
+
+// follow reads the messages, from the first one on, until no more are needed or p is lost. It misses no
+// message and keeps their order, even when connections or servers fail. It does not use the driver's ordered
 // consumers, because these wait ten seconds for a server that is out of reach. The driver's push
 // consumers do not notice that the server has left out the last message.
-func (p *partition) follow() {
+func (f *follower) follow() {
+	p := f.p
 	told := false
 	for next, patience := uint64(1), createSoon; p.live.Err() == nil; {
-		err := p.consume(&next, patience)
+		err := f.consume(&next, patience)
 		if patience = createSoon; err != errGap { // there is no consumer yet
 			patience = callTimeout
 		}
-		if errors.Is(err, nats.ErrConnectionClosed) {
+		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return
 		}
 		wait := pause
@@ -49,9 +59,10 @@ func (p *partition) follow() {
 // consumer.
 var errGap = errors.New("natsqueue: the server left out a message of the stream")
 
-// consume reads from a new consumer until the consumer fails or p is lost. It keeps *next at the
+// consume reads from a new consumer until the consumer fails, no more are needed or p is lost. It keeps *next at the
 // sequence of the next message. The first attempt to create the consumer ends after patience.
-func (p *partition) consume(next *uint64, patience time.Duration) error {
+func (f *follower) consume(next *uint64, patience time.Duration) error {
+	p := f.p
 	var sub *nats.Subscription
 	var c jetstream.PushConsumer
 	if err := within(p.live, patience, func(ctx context.Context) (err error) {
@@ -61,7 +72,7 @@ func (p *partition) consume(next *uint64, patience time.Duration) error {
 		if err = sub.SetPendingLimits(-1, -1); err == nil { // the server's flow control bounds what is pending
 			c, err = p.conn.js.CreatePushConsumer(ctx, p.conn.config.Stream, jetstream.ConsumerConfig{
 				DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next,
-				FilterSubject: p.prefix + ">", AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1,
+				FilterSubject: f.subjects, HeadersOnly: f.headers, AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1,
 				FlowControl: true, IdleHeartbeat: consumerBeat, InactiveThreshold: consumerIdle, MemoryStorage: true, Replicas: 1,
 			})
 		}
@@ -97,6 +108,8 @@ func (p *partition) consume(next *uint64, patience time.Duration) error {
 				m.Respond(nil)
 			} else if last != "" && last != decimal(delivered) {
 				return errGap
+			} else if f.idle != nil && f.idle() {
+				return nil
 			}
 			continue
 		}
@@ -108,7 +121,7 @@ func (p *partition) consume(next *uint64, patience time.Duration) error {
 			return errGap
 		}
 		*next = meta.Sequence.Stream + 1
-		if !p.saw(meta.Sequence.Stream, m) {
+		if !f.saw(meta.Sequence.Stream, m) {
 			return nil
 		}
 	}

@@ -66,7 +66,7 @@ func (s *partitions) add(p *partition) error {
 		return s.life.ctx.Err()
 	}
 	s.owned[p.n] = p
-	s.life.goroutines.Go(p.follow)
+	s.life.goroutines.Go((&follower{p: p, subjects: p.prefix + ">", saw: p.saw}).follow)
 	return nil
 }
 
@@ -75,7 +75,7 @@ func (s *partitions) announce() error { return s.conn.nc.Publish(s.conn.config.a
 
 // new returns the partition n, which this node is about to take.
 func (s *partitions) new(n int) *partition {
-	p := &partition{conn: s.conn, index: s.index, set: s, n: n, prefix: s.conn.config.prefix(n), ready: make(chan struct{})}
+	p := &partition{conn: s.conn, index: s.index, set: s, n: n, prefix: s.conn.config.prefix(n), ready: make(chan struct{}), listed: make(chan struct{}), lanes: make(map[string]*lane)}
 	p.live, p.end = context.WithCancel(s.life.ctx)
 	return p
 }

@@ -67,9 +67,9 @@ func TestMaxPayloadLoweredBelowADelivery(t *testing.T) {
 		s.setMaxPayload(t, maxPayload, q)
 		settle(t, q, store.Bury, fetch(t, q, 1, "large")...)
 		dead := 0
-		for d, err := range q.Dead(t.Context(), store.EndedFilter{}, "") {
-			if err != nil || len(d.Body) != 1<<20 {
-				t.Errorf("a dead letter of %d bytes, %v; want a megabyte", len(d.Body), err)
+		for _, d := range list(t, q, store.Query{}) {
+			if d.State != store.StateDead || len(d.Body) != 1<<20 {
+				t.Errorf("a delivery of %d bytes, %s; want a dead letter of a megabyte", len(d.Body), d.State)
 			}
 			dead++
 		}
@@ -82,9 +82,9 @@ func TestMaxPayloadLoweredBelowADelivery(t *testing.T) {
 	})
 }
 
-// The counts of many destinations with long names are divided into several answers, if the server
-// takes only small messages.
-func TestCountsFitIntoASmallMaxPayload(t *testing.T) {
+// Questions about many destinations with long names, and their answers, are divided if the server takes
+// only small messages.
+func TestQuestionsFitIntoASmallMaxPayload(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 1}
 		a := ready(s.open(t, c))
@@ -96,7 +96,7 @@ func TestCountsFitIntoASmallMaxPayload(t *testing.T) {
 			mustPut(t, a, deliveries(fmt.Sprint(strings.Repeat("n", 250), i), 0, 1)...)
 		}
 		s.setMaxPayload(t, 64<<10, a, b)
-		for _, q := range []*Store{a, b} { // one of them is not the owner
+		for i, q := range []*Store{a, b} { // one of them is not the owner
 			got := 0
 			for c, err := range q.CountByDestination(t.Context()) {
 				if err != nil {
@@ -104,8 +104,15 @@ func TestCountsFitIntoASmallMaxPayload(t *testing.T) {
 				}
 				got += c.Waiting
 			}
-			if got != n {
-				t.Errorf("CountByDestination counts %d deliveries, want %d", got, n)
+			var refs []store.Ref
+			for _, r := range list(t, q, store.Query{}) {
+				refs = append(refs, r.Ref())
+			}
+			if want := n - i*n/2; got != want || len(refs) != want {
+				t.Errorf("CountByDestination counts %d deliveries, and List returns %d, want %d", got, len(refs), want)
+			}
+			if removed, _, err := q.Discard(t.Context(), refs[:n/2]...); removed != n/2 || err != nil {
+				t.Errorf("Discard = %d, %v; want %d", removed, err, n/2)
 			}
 		}
 	})

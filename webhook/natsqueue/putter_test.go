@@ -46,7 +46,6 @@ func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 			"Put":    func() error { _, err := q.tryPut(t.Context(), deliveries("crm", 2, 1)...); return err },
 			"Settle": func() error { _, err := q.Settle(t.Context(), settlements(store.Done, held[0])); return err },
 			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(store.Bury, held[1])); return err },
-			"Count":  func() error { _, err := q.Count(t.Context()); return err },
 			"SetDocument": func() error {
 				_, err := q.SetDocument(t.Context(), store.Document{Folder: "a", Name: "a", Value: []byte("b")})
 				return err
@@ -151,10 +150,11 @@ func TestLateOwnerMakesChange(t *testing.T) {
 			q.index.mu.Unlock()
 		}
 		synctest.Wait() // until the node has checked the owners
+		ref := list(t, q, store.Query{})[0].Ref()
 		own(nil)
 		time.AfterFunc(time.Second, func() { own(p) })
-		if n, _, err := q.Change(t.Context(), store.WaitingFilter{Destination: "d"}, store.Discarded); n != 1 || err != nil {
-			t.Errorf("Change = %d, %v; want 1", n, err)
+		if n, _, err := q.Discard(t.Context(), ref); n != 1 || err != nil {
+			t.Errorf("Discard = %d, %v; want 1", n, err)
 		}
 	})
 }
@@ -168,22 +168,18 @@ func TestSlowOwnerAnswers(t *testing.T) {
 		q.index.mu.Lock()
 		q.partitions.owned[0] = nil
 		q.index.mu.Unlock()
-		d, _ := deliveries("d", 0, 1)[0].AppendBinary(nil)
+		d := store.Record{Delivery: deliveries("d", 0, 1)[0]}
+		d.Seq = 1
+		b, _ := d.AppendBinary(nil)
+		a := answer{Refs: []store.Ref{d.Ref()}, Records: []found{{store.StateWaiting, b}}, Done: 1}
 		if _, err := s.connect(t).Subscribe(q.conn.config.ask("owner"), func(m *nats.Msg) {
-			time.AfterFunc(3*askEvery/2, func() { m.Respond(encode(answer{Waiting: [][]byte{d}})) })
+			time.AfterFunc(3*askEvery/2, func() { m.Respond(encode(a)) })
 		}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // until the server knows of the subscription
-		n := 0
-		for _, err := range q.Waiting(t.Context(), "d", "") {
-			if err != nil {
-				t.Fatal(err)
-			}
-			n++
-		}
-		if n != 1 {
-			t.Errorf("Waiting yielded %d deliveries, want 1", n)
+		if n := len(list(t, q, store.Query{})); n != 1 {
+			t.Errorf("List returned %d deliveries, want 1", n)
 		}
 	})
 }

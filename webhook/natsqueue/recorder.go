@@ -175,8 +175,8 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 		}
 		if e.putsBack() {
 			r.records = append(r.records, stored{e.record, e.entry.block.keys[e.entry.i] == (store.Key{})})
-		} else if e.subject != "" {
-			d.parcel.messages = append(d.parcel.messages, one(e.subject, e.record).messages...)
+		} else if e.letter != nil {
+			d.parcel.messages = append(d.parcel.messages, one(e.subject, e.record, headerLetter, e.letter.header(e.entry.seq)).messages...)
 		}
 	}
 	if d.dropped = min(len(p.dropped), maxDropped); d.dropped < len(p.dropped) {
@@ -210,10 +210,17 @@ func (s *recorder) recorded(p *partition, d *draft) {
 	for _, e := range d.unfit {
 		s.stay(e)
 	}
-	n := 0
+	n, letterAt := 0, d.parcel.seq-uint64(len(d.parcel.messages)-1)
 	for _, e := range d.endings {
 		if e.news {
 			s.index.tell(e.entry.lane.name)
+		}
+		if e.letter != nil { // its message is in the batch
+			e.letter.at = letterAt
+			if x := e.entry.lane.at(e.entry.seq); x != nil {
+				x.entry, x.letter = nil, e.letter
+			}
+			letterAt++
 		}
 		if !e.putsBack() {
 			s.index.remove(e.entry)
@@ -244,7 +251,8 @@ type ending struct {
 	verdict store.Verdict
 	again   *store.Delivery // the delivery with what the settlement changes
 	record  []byte          // the encoded delivery to put back, or the dead letter
-	subject string          // of the dead letter
+	letter  *letter         // the dead letter, and
+	subject string          // its subject
 	from    *block          // for a move: the block that the delivery was in
 	news    bool            // Heads has to yield the lane, because no caller of Settle knows of the ending
 	erase   bool            // the cleaner has to purge the message
@@ -269,8 +277,9 @@ func (s *recorder) ending(e *entry, d *store.Delivery, by *store.Settlement) *en
 			again.Due, again.Expires = by.Delivery.Due, by.Delivery.Expires
 			end.record, _ = again.AppendBinary(nil) // no error: Settle has checked it
 		} else {
-			dead := store.Ended{Delivery: again, Reason: by.Reason, At: by.At}
-			end.subject = s.conn.config.deadSubject(&dead)
+			dead := store.Record{Delivery: again, Reason: by.Reason, At: by.At}
+			end.subject = s.conn.config.deadSubject(dead.Destination)
+			end.letter = &letter{died: dead.At.UnixMicro(), user: e.user, size: uint32(dead.Size())}
 			end.record, _ = dead.AppendBinary(nil)
 		}
 		if end.unfit = len(end.record) > limit; !end.unfit || again.Attempts == nil {

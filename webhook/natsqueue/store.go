@@ -27,7 +27,7 @@ type Store struct {
 	node       *node       // sends heartbeats
 	balancer   *balancer   // takes partitions, and gives them away
 	asker      *asker      // asks other nodes
-	letters    *letters    // dead letters
+	letters    *letters    // reads and changes dead letters
 	seen       seen        // of the documents
 
 	subs []*nats.Subscription
@@ -78,7 +78,6 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 func assemble(c *conn) *Store {
 	s := &Store{conn: c, life: new(lifetime), lease: &lease{claim: c.config.Claim}, index: newIndex()}
 	s.life.ctx, s.life.end = context.WithCancel(context.Background())
-	s.letters = &letters{conn: c, life: s.life}
 	s.loader = &loader{conn: c, index: s.index}
 	s.answers = &answers{index: s.index, awaited: make(map[uint64]*part)}
 	s.partitions = &partitions{
@@ -93,12 +92,13 @@ func assemble(c *conn) *Store {
 	}
 	s.putter = &putter{conn: c, life: s.life, index: s.index, answers: s.answers, cleaner: s.cleaner}
 	s.putter.puts = store.NewBatcher(putters, maxGroup, s.putter.storePuts)
+	s.letters = &letters{conn: c, index: s.index, putter: s.putter}
 	s.node = &node{
 		conn: c, life: s.life, lease: s.lease, partitions: s.partitions, recorder: s.recorder,
 		opened: now().UnixMicro(), speak: store.NewSignal(),
 	}
 	s.balancer = &balancer{conn: c, life: s.life, index: s.index, node: s.node, partitions: s.partitions, recorder: s.recorder}
-	s.asker = &asker{conn: c, life: s.life, index: s.index, partitions: s.partitions, loader: s.loader, recorder: s.recorder}
+	s.asker = &asker{conn: c, life: s.life, index: s.index, partitions: s.partitions, loader: s.loader, recorder: s.recorder, letters: s.letters}
 	return s
 }
 

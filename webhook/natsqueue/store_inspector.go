@@ -1,12 +1,13 @@
 package natsqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -14,9 +15,8 @@ import (
 
 // Count implements store.Inspector. It asks the owners of all partitions. If another node puts a
 // delivery, the owner counts it as soon as it has read the delivery from the stream, usually within
-// milliseconds. The number of dead letters may be as old.
+// milliseconds.
 func (s *Store) Count(ctx context.Context) (all store.Counts, err error) {
-	all.DeadBytes = -1 // unknown: Count would have to read all dead letters
 	for c, err := range s.CountByDestination(ctx) {
 		if err != nil {
 			return store.Counts{}, err
@@ -26,13 +26,15 @@ func (s *Store) Count(ctx context.Context) (all store.Counts, err error) {
 			all.Oldest = c.Oldest
 		}
 	}
-	dead, err := s.conn.page(ctx, request{Batch: 1, Seq: 1, Next: s.conn.config.deadFilter("*", store.EndedFilter{})}, 0)
-	if err != nil {
-		return store.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
-	}
-	for _, m := range dead { // the first one says how many follow
-		all.Dead, _ = strconv.Atoi(m.Header.Get("Nats-Num-Pending"))
-		all.Dead++
+	for n := range s.conn.config.Partitions {
+		a, err := s.asker.ask(ctx, question{Kind: askDead, Partition: n})
+		if err != nil {
+			return store.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
+		}
+		all.Dead, all.DeadBytes = all.Dead+a.Dead, all.DeadBytes+a.DeadBytes
+		if !a.OldestDead.IsZero() && (all.OldestDead.IsZero() || a.OldestDead.Before(all.OldestDead)) {
+			all.OldestDead = a.OldestDead
+		}
 	}
 	return all, nil
 }
@@ -56,30 +58,91 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.Destinat
 	}
 }
 
-// Waiting implements store.Inspector. It may leave out deliveries that are settled or put back while
-// it reads. It ends with an error if another node takes over the destination after the first page.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
-	filter := store.WaitingFilter{Destination: destination, ID: after}
-	return store.Pages("", func(from string) ([]store.Delivery, string, error) {
-		a, err := s.asker.ask(ctx, question{Kind: askWaiting, Partition: s.conn.config.partition(destination), WaitingFilter: filter, From: from})
-		ds := make([]store.Delivery, len(a.Waiting))
-		for i := 0; i < len(ds) && err == nil; i++ {
-			err = ds[i].UnmarshalBinary(a.Waiting[i])
+// List implements store.Inspector. It asks the owners of the partitions. The package comment says
+// what a page costs.
+func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) ([]store.Record, uint64, error) {
+	l := store.Listing{Query: &q, After: after, Max: max}
+	more, err := call(ctx, s.life, "listing deliveries", func() (bool, error) { return s.list(ctx, &l) })
+	if err != nil {
+		return nil, 0, err
+	}
+	if !more {
+		l.Next = 0
+	}
+	return l.Page, l.Next, nil
+}
+
+// list makes the page l, and reports whether more may follow.
+func (s *Store) list(ctx context.Context, l *store.Listing) (bool, error) {
+	if err := l.Seek(func(after uint64) (uint64, time.Time, error) { return s.first(ctx, l.Query, after) }); err != nil {
+		return false, err
+	}
+	m := s.asker.merge(l.Query, l.After, l.Max)
+	for n := min(l.Max, pageLen); ; n = pageLen {
+		refs, err := m.next(ctx, n)
+		if err != nil || len(refs) == 0 {
+			return false, err
 		}
+		found, err := s.asker.read(ctx, refs...)
 		if err != nil {
-			return nil, "", fmt.Errorf("natsqueue: listing waiting deliveries: %w", err)
+			return false, err
 		}
-		return ds, a.Next, nil
+		for _, ref := range refs {
+			if r, ok := found[ref]; ok && !l.Add(&r) {
+				return l.Next != 0, nil
+			}
+		}
+	}
+}
+
+// first returns the number of the first delivery behind the number after, of the destinations of q and
+// in any state, and when it was accepted. If there is none, the number is 0.
+func (s *Store) first(ctx context.Context, q *store.Query, after uint64) (uint64, time.Time, error) {
+	m := s.asker.merge(&store.Query{Destinations: q.Destinations}, after, 1)
+	for {
+		refs, err := m.next(ctx, 1)
+		if err != nil || len(refs) == 0 {
+			return 0, time.Time{}, err
+		}
+		found, err := s.asker.read(ctx, refs...)
+		if r, ok := found[refs[0]]; ok || err != nil {
+			return r.Seq, r.Accepted, err
+		}
+	}
+}
+
+// Get implements store.Inspector.
+func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
+	return call(ctx, s.life, "reading a delivery", func() (store.Record, error) {
+		found, err := s.asker.read(ctx, ref)
+		if _, ok := found[ref]; err == nil && !ok {
+			err = store.ErrNoDelivery
+		}
+		return found[ref], err
 	})
 }
 
-// Change implements store.Inspector. It asks the owner of the destination several times if many
-// deliveries wait.
-func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
-	if err := to.Check(&filter); err != nil {
-		return 0, 0, err
-	}
-	return s.asker.changeIn(ctx, s.conn.config.partition(filter.Destination), filter, to)
+// Retry implements store.Inspector. It stores a dead letter as a fresh delivery before it deletes the
+// dead letter. A crash between the two leaves both.
+func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	return s.change(ctx, "retrying deliveries", changeRetry, refs)
+}
+
+// Discard implements store.Inspector.
+func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	return s.change(ctx, "discarding deliveries", changeDiscard, refs)
+}
+
+func (s *Store) change(ctx context.Context, what, change string, refs []store.Ref) (n, claimed int, err error) {
+	refs = slices.Clone(refs)
+	slices.SortFunc(refs, func(x, y store.Ref) int {
+		return cmp.Or(strings.Compare(x.Destination, y.Destination), cmp.Compare(x.Seq, y.Seq))
+	})
+	_, err = call(ctx, s.life, what, func() (_ struct{}, err error) {
+		n, claimed, err = s.asker.changeAll(ctx, question{Kind: askChange, Change: change}, slices.Compact(refs))
+		return struct{}{}, err
+	})
+	return n, claimed, err
 }
 
 // Erase implements store.Inspector. When it returns, the bytes of erased deliveries may still be in
@@ -88,81 +151,20 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")
 	}
-	for partition := range s.conn.config.Partitions {
-		n, passed, err := s.asker.changeIn(ctx, partition, store.WaitingFilter{User: user}, store.Discarded)
-		erased, claimed = erased+n, claimed+passed
-		if err != nil {
-			return erased, claimed, err
-		}
-	}
-	var keys []string
-	for d, err := range s.Dead(ctx, store.EndedFilter{User: user}, "") {
-		if err != nil {
-			return erased, claimed, err
-		}
-		keys = append(keys, d.Key)
-	}
-	n, err := s.Discard(ctx, keys...)
-	return erased + n, claimed, err
-}
-
-// DeadLetter implements store.Inspector.
-func (s *Store) DeadLetter(ctx context.Context, key string) (d store.Ended, err error) {
-	found, err := s.letters.read(ctx, key)
-	if err == nil && len(found) == 0 {
-		err = store.ErrNoDeadLetter
-	}
-	if err != nil {
-		return d, err
-	}
-	return found[0], nil
-}
-
-// Dead implements store.Inspector. It keeps the keys of one bucket at a time in memory.
-func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
-	return func(yield func(store.Ended, error) bool) {
-		buckets, err := s.letters.buckets(ctx, filter, after)
-		for i := 0; i < len(buckets) && err == nil; i++ {
-			var keys []string
-			keys, err = s.letters.bucket(ctx, buckets[i], filter, after)
-			for some := range slices.Chunk(keys, pageLen) {
-				var found []store.Ended
-				if found, err = s.letters.read(ctx, some...); err != nil {
-					break
-				}
-				for _, d := range found {
-					if filter.Match(&d) && !yield(d, nil) {
-						return
-					}
-				}
+	_, err = call(ctx, s.life, "erasing deliveries", func() (_ struct{}, err error) {
+		// What is retried meanwhile comes at the end of the list.
+		q := question{Kind: askChange, Change: changeErase, Query: store.Query{User: user, Oldest: true}}
+		m := s.asker.merge(&q.Query, 0, pageLen)
+		for {
+			refs, err := m.next(ctx, pageLen)
+			if err != nil || len(refs) == 0 {
+				return struct{}{}, err
+			}
+			n, passed, err := s.asker.changeAll(ctx, q, refs)
+			if erased, claimed = erased+n, claimed+passed; err != nil {
+				return struct{}{}, err
 			}
 		}
-		if err != nil {
-			yield(store.Ended{}, err)
-		}
-	}
-}
-
-// Discard implements store.Inspector.
-func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.letters.exhume(ctx, keys, func(store.Ended) error { return nil })
-}
-
-// Revive implements store.Inspector. It stores a delivery before it deletes the dead letter. A crash
-// between the two leaves both.
-func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.letters.exhume(ctx, keys, func(d store.Ended) error {
-		key := d.Key
-		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
-		p, err := s.putter.newPut(store.Put{Delivery: d.Delivery, NoDedup: true})
-		if errors.Is(err, store.ErrTooLarge) { // there is no room for the attempts
-			d.Attempts = nil
-			p, err = s.putter.newPut(store.Put{Delivery: d.Delivery, NoDedup: true})
-		}
-		if err != nil {
-			return err
-		}
-		p.once = "revived " + key
-		return s.putter.put(ctx, p)
 	})
+	return erased, claimed, err
 }

@@ -36,13 +36,13 @@ func queuesOf(destination string) [2]queueKey {
 }
 
 // chunkColumns are the columns that scanChunk reads, of chunk c. The column node follows.
-const chunkColumns = `c.id, coalesce(c.origin, c.id), c.destination, c.retry, c.waiting, c.outbox, coalesce(c.done::text, ''), c.items`
+const chunkColumns = `c.id, c.first, c.destination, c.retry, c.waiting, c.outbox, coalesce(c.done::text, ''), c.items`
 
 func scanChunk(r pgx.CollectableRow) (*chunk, error) {
 	var c chunk
 	var done string
 	var items []byte
-	err := r.Scan(&c.id, &c.origin, (*text)(&c.queue.destination), &c.queue.retries, &c.waiting, &c.outbox, &done, &items, &c.owner)
+	err := r.Scan(&c.id, &c.first, (*text)(&c.queue.destination), &c.queue.retries, &c.waiting, &c.outbox, &done, &items, &c.owner)
 	c.decode(items, done)
 	return &c, err
 }
@@ -57,7 +57,7 @@ RETURNING ` + chunkColumns + `, p.node`
 // A chunk is a row of the table, in memory. Usually this node has claimed it.
 type chunk struct {
 	id      int64 // the last two bits are the partition
-	origin  int64 // the id before the chunk was moved to another partition
+	first   int64 // no delivery has a smaller number; the first one that was put in this chunk has it
 	queue   queueKey
 	owner   int64  // the node that had claimed it before the query, or 0
 	outbox  bool   // PutTx has stored the chunk, and its first claim has not ended
@@ -98,8 +98,7 @@ func itemOrder(x, y *item) int {
 
 // decode adds the items of a row: for each, its length as a varint, and its record. The argument done
 // has a '1' for each delivery that is done, and is empty if none is. A delivery that cannot be read
-// hides no other, unless its length is damaged. One that was put in this chunk has no Seq in its record:
-// it follows from the id, whose other bits only grow.
+// hides no other, unless its length is damaged. One that was put in this chunk has no Seq in its record.
 func (c *chunk) decode(items []byte, done string) {
 	c.items = make([]item, 0, max(c.waiting, 0))
 	c.size = int64(len(items))
@@ -118,7 +117,7 @@ func (c *chunk) decode(items []byte, done string) {
 				it.state, it.d, c.damaged = damaged, store.Delivery{}, err
 			}
 			if it.d.Seq == 0 {
-				it.d.Seq = uint64(c.origin)>>2*chunkItems + uint64(it.index)
+				it.d.Seq = uint64(c.first) + uint64(it.index)
 			}
 		}
 		c.items = append(c.items, it)

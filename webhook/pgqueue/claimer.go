@@ -24,6 +24,7 @@ type claimer struct {
 	settling    *semaphore.Weighted // held by calls that store outcomes
 	fetched     atomic.Int64        // when Fetch was last called, in microseconds since 1970
 	firstClaims atomic.Int64        // the result of FirstClaims
+	history     history
 
 	// claiming keeps reconcile apart from calls that have changed claims in the database but not yet
 	// in memory. These calls hold a read lock, reconcile holds the write lock.
@@ -39,7 +40,7 @@ type claimer struct {
 
 func newClaimer(db *database, h *heartbeat, m *memory) *claimer {
 	return &claimer{
-		db: db, heartbeat: h, memory: m, freeing: make(map[int64]bool),
+		db: db, heartbeat: h, memory: m, freeing: make(map[int64]bool), history: history{db: db},
 		fetching: semaphore.NewWeighted(1), settling: semaphore.NewWeighted(1),
 	}
 }

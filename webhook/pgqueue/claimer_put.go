@@ -81,7 +81,7 @@ func (cl *claimer) stored(drafts []*draft, node int64, r *putResult) {
 		switch {
 		case waiting == 0: // the database has no such chunk
 		case d.mine && node == cl.memory.node:
-			c := &chunk{id: r.chunks[i], origin: r.chunks[i], queue: d.queue, waiting: waiting}
+			c := &chunk{id: r.chunks[i], first: r.chunks[i] / 4 * chunkItems, queue: d.queue, waiting: waiting}
 			c.decode(d.data, string(done))
 			for j, e := range d.entries {
 				if e.keep && !e.known && alive {

@@ -10,19 +10,19 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// sweep goes through the chunks that an SQL condition selects by a text, $2, in the order of their ids.
-// It settles the deliveries for which f returns Done or Retry. It counts them, and those that are claimed
-// already and for which f does not return 0. Between two pages, this node fetches and settles.
-func (cl *claimer) sweep(ctx context.Context, where, text string, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
-	defer cl.memory.hearAny()
-	sql := cl.db.in(`SELECT id FROM S.chunk WHERE id > $1 AND ` + where + ` ORDER BY id LIMIT $3`)
+// chunkPage is how many chunks are read at once.
+const chunkPage = 16
+
+// sweepUser sweeps every chunk whose bytes contain a user id. Between two pages, this node fetches and
+// settles.
+func (cl *claimer) sweepUser(ctx context.Context, user string, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
 	for after := int64(0); ; {
 		// This query may read the whole table. So it is not in the transaction that claims chunks.
-		ids, err := collect(ctx, cl.db.pool, pgx.RowTo[int64], sql, after, []byte(text), chunkPage)
+		ids, err := collect(ctx, cl.db.pool, pgx.RowTo[int64], cl.db.in(withUserSQL), after, []byte(user), chunkPage)
 		if err != nil || len(ids) == 0 {
 			return changed, claimed, err
 		}
-		n, skipped, err := cl.sweepSome(ctx, ids, f)
+		n, skipped, err := cl.sweep(ctx, ids, f)
 		if changed, claimed = changed+n, claimed+skipped; err != nil {
 			return changed, claimed, err
 		}
@@ -30,10 +30,14 @@ func (cl *claimer) sweep(ctx context.Context, where, text string, f func(*store.
 	}
 }
 
-// sweepSome does the same for some chunks. It claims those that no node has claimed, settles deliveries
-// in chunks of this node, and gives back what it has claimed. Meanwhile this node hands out only
-// deliveries that it puts itself.
-func (cl *claimer) sweepSome(ctx context.Context, ids []int64, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
+const withUserSQL = `SELECT id FROM S.chunk WHERE id > $1 AND position($2::bytea IN items) > 0 ORDER BY id LIMIT $3`
+
+// sweep settles the deliveries in some chunks for which f returns Done, which here removes them, or Retry.
+// It counts them, and those that are claimed already and for which f does not return 0. It claims the
+// chunks that no node has claimed, settles deliveries in chunks of this node, and gives back what it has
+// claimed. Meanwhile this node hands out only deliveries that it puts itself.
+func (cl *claimer) sweep(ctx context.Context, ids []int64, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
+	defer cl.memory.hearAny()
 	for _, held := range []*semaphore.Weighted{cl.fetching, cl.settling} {
 		if err := held.Acquire(ctx, 1); err != nil {
 			return 0, 0, err
@@ -67,7 +71,7 @@ func (cl *claimer) sweepSome(ctx context.Context, ids []int64, f func(*store.Del
 		}
 	}
 	cl.memory.mu.Unlock()
-	changed, err = cl.settleAll(ctx, ss)
+	changed, err = cl.settleAll(ctx, ss, false)
 	cl.memory.mu.Lock()
 	cl.memory.takeBack(items[changed:]...)
 	for _, c := range chunks {

@@ -125,7 +125,11 @@ func TestLostAnswerOfSweep(t *testing.T) {
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 2)...)
 	settleAll(t, q, store.Return, fetchUntil(t, q, 1, "crm")) // now the chunk is in memory
-	n, _, err := q.claimer.sweep(t.Context(), `destination = $2`, "crm", func(d *store.Delivery) store.Verdict {
+	ids, err := collect(t.Context(), p, pgx.RowTo[int64], q.db.in("SELECT id FROM S.chunk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _, err := q.claimer.sweep(t.Context(), ids, func(d *store.Delivery) store.Verdict {
 		deaf.Store(true)
 		if d.ID == "0" {
 			return store.Done

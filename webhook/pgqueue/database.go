@@ -130,12 +130,8 @@ func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowTo
 	return all, err
 }
 
-// page is how many rows of a list are read at once, and chunkPage how many chunks. The largest rows of
-// lists are documents, with up to 64 KB each.
-const (
-	page      = 64
-	chunkPage = 16
-)
+// page is how many rows of a list are read at once. The largest ones are documents, with up to 64 KB each.
+const page = 64
 
 // paged lists, page by page, the rows whose keys sort after the argument after. To args it appends the
 // last key that was listed, and the size of a page.

@@ -12,8 +12,8 @@ type putResult struct {
 	chunks []int64 // the ids of the chunks, one for each draft
 }
 
-const putSQL = `SELECT stored, known, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
-	$6::bigint[], $7::int[], $8::boolean[], $9::bytea[], $10::bytea[], $11::text)`
+const putSQL = `SELECT stored, known, chunks FROM S.put($1::bigint, $2::uuid[], $3::bytea[], $4::boolean[], $5::bigint[],
+	$6::int[], $7::boolean[], $8::bytea[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::bytea[], $14::text)`
 
 // queuePut queues the statement that stores drafts, if there are any. The statement sets the result.
 func (db *database) queuePut(b *pgx.Batch, drafts []*draft, sender *int64) *putResult {
@@ -29,18 +29,20 @@ func (db *database) queuePut(b *pgx.Batch, drafts []*draft, sender *int64) *putR
 // sender is 0. For retries it is nil, and no node is notified.
 func (db *database) putArgs(drafts []*draft, sender *int64) []any {
 	var (
-		names, reasons, items [][]byte
-		retries, mine         []bool
-		counts                []int32
-		keys                  []pgtype.UUID
-		dues                  []int64
+		names, reasons, items          [][]byte
+		retries, mine                  []bool
+		counts                         []int32
+		keys                           []pgtype.UUID
+		dues, firsts, lasts, accepteds []int64
+		numbers                        []string
 	)
 	for _, d := range drafts {
 		names, retries, items = append(names, []byte(d.queue.destination)), append(retries, d.queue.retries), append(items, d.data)
 		counts, mine, reasons = append(counts, int32(len(d.entries))), append(mine, d.mine), append(reasons, []byte(d.entries[0].reason))
+		firsts, lasts, accepteds, numbers = append(firsts, d.first), append(lasts, d.last), append(accepteds, d.accepted), append(numbers, d.numbers())
 		for _, e := range d.entries {
 			dues, keys = append(dues, e.due), append(keys, pgtype.UUID{Bytes: e.key, Valid: e.dedup})
 		}
 	}
-	return []any{int64(0), sender, keys, names, retries, dues, counts, mine, reasons, items, db.channel}
+	return []any{sender, keys, names, retries, dues, counts, mine, reasons, firsts, lasts, accepteds, numbers, items, db.channel}
 }

@@ -32,7 +32,9 @@
 // Due times are compared with the clock of the database. The clocks of nodes have to be right to
 // about a second, as NTP keeps them: a clock that is ahead delays the deliveries that its node puts.
 //
-// A Store keeps no store.History, because it would have to write each body once more.
+// With Config.History, deliveries stay in the database after they were delivered, with the attempt that
+// succeeded. One that cannot be kept, for example because a lock is held, is delivered all the same, and
+// counted by Unkept.
 //
 // # Connections
 //
@@ -81,4 +83,12 @@
 // The store does not leave finished rows to vacuum, because an open transaction can hold up vacuum.
 // The table of chunks has four partitions, and that of the dedup window two, which are used in turn.
 // A partition is truncated once nothing in it is needed.
+//
+// The transaction that settles deliveries as done adds them to the history, compressed, up to 256 of a
+// destination to a row. The history is a ring of eight partitions of time. The oldest one is truncated
+// before it takes new rows, so nothing is left to vacuum but what Discard and Erase have removed.
+//
+// The number of a delivery, its Seq, follows from the id of the chunk that it was put in, and stays in
+// its record from then on. Rows of chunks and of the history have the first and the last of their
+// numbers. So a page of a list reads the rows around its cursor, by indexes, and then their deliveries.
 package pgqueue

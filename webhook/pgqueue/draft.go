@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -12,15 +13,17 @@ import (
 
 // An entry is a delivery to be stored. It shares no memory with the caller.
 type entry struct {
-	key    store.Key
-	queue  queueKey
-	due    int64
-	record []byte
-	reason store.Reason // why the last attempt failed
-	dedup  bool         // the delivery is left out if its key is known; otherwise the key is remembered
-	known  bool         // the key was known, or that of an earlier entry
-	keep   bool         // the caller wants to claim it
-	claim  uint64       // the caller's claim
+	key           store.Key
+	queue         queueKey
+	due, accepted int64
+	seq           int64 // of a retry; 0: it gets a new number
+	record        []byte
+	reason        store.Reason  // why the last attempt failed
+	dedup         bool          // the delivery is left out if its key is known; otherwise the key is remembered
+	known         bool          // the key was known, or that of an earlier entry
+	keep          bool          // the caller wants to claim it
+	claim         uint64        // the caller's claim
+	kept          *store.Record // if the entry goes to the history
 }
 
 // newEntries returns the entries of ps, without the Seq that a caller has set.
@@ -47,7 +50,10 @@ func newEntry(p *store.Put) (*entry, error) {
 		return nil, err
 	}
 	record, err := p.AppendBinary(make([]byte, 0, len(p.Body)+256))
-	e := &entry{queue: queueKey{p.Destination, !p.Expires.IsZero()}, due: p.Due.UnixMicro(), record: record, dedup: !p.NoDedup, keep: p.Keep}
+	e := &entry{
+		queue: queueKey{p.Destination, !p.Expires.IsZero()}, due: p.Due.UnixMicro(), accepted: p.Accepted.UnixMicro(), seq: int64(p.Seq),
+		record: record, dedup: !p.NoDedup, keep: p.Keep,
+	}
 	if e.dedup {
 		e.key = store.KeyOf(p.Destination, p.ID)
 	}
@@ -59,11 +65,47 @@ func newEntry(p *store.Put) (*entry, error) {
 
 // A draft is a chunk that is about to be stored.
 type draft struct {
-	queue   queueKey
-	due     int64 // of the first entry
-	data    []byte
-	entries []*entry
-	mine    bool // this node claims the chunk when it stores it
+	queue       queueKey
+	due         int64 // of the first entry
+	first, last int64 // the least and the greatest seq of the entries
+	accepted    int64 // the earliest one of the entries
+	data        []byte
+	entries     []*entry
+	mine        bool // this node claims the chunk when it stores it
+}
+
+// maxSpan bounds how far the numbers of the deliveries in a row are apart. So a list finds all rows with
+// numbers on both sides of its cursor by their last numbers.
+const maxSpan = 1 << 22
+
+// fits reports whether an entry with this number may be in the same chunk.
+func (d *draft) fits(seq int64) bool { return max(d.last, seq)-min(d.first, seq) < maxSpan }
+
+// add adds an entry.
+func (d *draft) add(e *entry) {
+	d.first, d.last, d.accepted = min(d.first, e.seq), max(d.last, e.seq), min(d.accepted, e.accepted)
+	d.data = append(binary.AppendUvarint(d.data, uint64(len(e.record))), e.record...)
+	d.entries = append(d.entries, e)
+}
+
+// numbers returns the value of the column, empty for a chunk whose numbers are consecutive.
+func (d *draft) numbers() string {
+	if d.first == d.last {
+		return ""
+	}
+	return array(d.entries, func(e *entry) int64 { return e.seq - d.first })
+}
+
+// array returns an array of integers for SQL.
+func array[T any](of []T, number func(T) int64) string {
+	b := []byte{'{'}
+	for i, v := range of {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, number(v), 10)
+	}
+	return string(append(b, '}'))
 }
 
 // draftsOf groups entries into chunks. It leaves out an entry that repeats an earlier one. The due times
@@ -83,13 +125,12 @@ func draftsOf(all []*entry) (drafts []*draft) {
 	for _, e := range all {
 		d := open[e.queue]
 		if d == nil || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes ||
-			e.due-d.due > max(time.Second.Microseconds(), (d.due-now)/32) {
-			d = &draft{queue: e.queue, due: e.due}
+			e.due-d.due > max(time.Second.Microseconds(), (d.due-now)/32) || !d.fits(e.seq) {
+			d = &draft{queue: e.queue, due: e.due, first: e.seq, last: e.seq, accepted: e.accepted}
 			open[e.queue] = d
 			drafts = append(drafts, d)
 		}
-		d.data = append(binary.AppendUvarint(d.data, uint64(len(e.record))), e.record...)
-		d.entries = append(d.entries, e)
+		d.add(e)
 	}
 	return drafts
 }

@@ -93,3 +93,22 @@ func wantWaiting(t testing.TB, s *Store, want int) {
 		t.Errorf("Count = %+v, %v; want %d waiting", c, err, want)
 	}
 }
+
+// listAll returns all deliveries that q selects.
+func listAll(t testing.TB, s *Store, q store.Query) (all []store.Record) {
+	t.Helper()
+	for page, err := range store.PagesOf(t.Context(), s, q, 100) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page...)
+	}
+	return all
+}
+
+func refs(rs []store.Record) (refs []store.Ref) {
+	for i := range rs {
+		refs = append(refs, rs[i].Ref())
+	}
+	return refs
+}

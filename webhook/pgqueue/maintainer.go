@@ -104,12 +104,13 @@ SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
 // upkeep keeps the tables small, and heals claims. Each step is a transaction of its own.
 func (mt *maintainer) upkeep(ctx context.Context) error {
-	_, dedup := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.rotate_dedup(0, clock_timestamp(), $1, $2)"), mt.db.config.DedupMax, mt.db.config.DedupWindow)
-	_, chunks := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.rotate_chunks(0, clock_timestamp())"))
+	_, dedup := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.rotate_dedup(clock_timestamp(), $1, $2)"), mt.db.config.DedupMax, mt.db.config.DedupWindow)
+	_, chunks := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.rotate_chunks(clock_timestamp())"))
 	_, documents := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.forget_documents($1)"), store.RememberRemoved+time.Minute)
+	kept := mt.claimer.history.rotate(ctx)
 	b := newBatch()
 	b.Queue(mt.db.in(healSQL), mt.db.channel, mt.memory.nodeNow())
-	return errors.Join(dedup, chunks, documents, mt.db.pool.SendBatch(ctx, b).Close())
+	return errors.Join(dedup, chunks, documents, kept, mt.db.pool.SendBatch(ctx, b).Close())
 }
 
 // healSQL frees chunks that are claimed by nodes which do not exist, and notifies all other nodes. Such

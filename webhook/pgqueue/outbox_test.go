@@ -170,18 +170,18 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCounts("PutTx", 0, 0)
-	if n, _, err := a.Change(ctx, store.WaitingFilter{Destination: "crm", User: "u0"}, store.Discarded); n != 10 || err != nil {
-		t.Fatalf("Change to Discarded = %d, %v; want 10", n, err)
+	if n, _, err := a.Discard(ctx, refs(listAll(t, a, store.Query{User: "u0"}))...); n != 10 || err != nil {
+		t.Fatalf("Discard = %d, %v; want 10", n, err)
 	}
-	wantCounts("Change to Discarded", 30, 0) // the sweep has claimed all chunks of the destination
+	wantCounts("Discard", 10, 0)
 	if n, _, err := b.Erase(ctx, "u1"); n != 10 || err != nil {
 		t.Fatalf("Erase = %d, %v; want 10", n, err)
 	}
-	if n, _, err := b.Change(ctx, store.WaitingFilter{Destination: "crm"}, store.DueNow); n != 10 || err != nil {
-		t.Fatalf("Change to DueNow = %d, %v; want 10", n, err)
+	if n, _, err := b.Retry(ctx, refs(listAll(t, b, store.Query{}))...); n != 10 || err != nil {
+		t.Fatalf("Retry = %d, %v; want 10", n, err)
 	}
 	settleAll(t, b, store.Done, fetchUntil(t, b, 10, "crm"))
-	wantCounts("the last delivery", 30, 0)
+	wantCounts("the last delivery", 10, 20)
 	wantWaiting(t, a, 0)
 }
 

@@ -18,7 +18,16 @@ func TestGenericPlansUseIndexes(t *testing.T) {
 		{"claim", q.db.in(claimSQL), `(1, '{}', '{}', 1, '{}')`},
 		{"heads", q.db.in(headsSQL), `('{}')`},
 		{"heads of all", q.db.in(headsSQL), `(NULL)`},
-		{"waiting", q.db.in(waitingSQL), `('')`},
+		{"page", q.db.in(chunks.spansSQL(false, false, false)), `(1, 2, NULL, 3)`},
+		{"page, oldest", q.db.in(kept.spansSQL(true, false, false)), `(1, 2, NULL, 3)`},
+		{"page of destinations", q.db.in(kept.spansSQL(false, true, false)), `(1, 2, '{}', 3)`},
+		{"page of destinations, oldest", q.db.in(chunks.spansSQL(true, true, false)), `(1, 2, '{}', 3)`},
+		{"page of an id", q.db.in(kept.spansSQL(false, true, true)), `(1, 2, '{}', 3, 4)`},
+		{"dead letters of an id", q.db.in(dead.spansSQL(true, false, true)), `(1, 2, NULL, 3, 4)`},
+		{"delivered", q.db.in(keptSQL), `('{}')`},
+		{"dead letters", q.db.in(deadSQL), `('{}')`},
+		{"chunks with deliveries", q.db.in(withChunkSQL), `('{}', '{}')`},
+		{"delivered, by reference", q.db.in(withKeptSQL), `('{}', '{}')`},
 		{"chunks", q.db.in(chunksSQL), `('{}')`},
 		{"sweep", q.db.in(sweepSQL), `(1, '{}')`},
 		{"claimed", q.db.in(claimedSQL), `(1)`},
@@ -55,7 +64,7 @@ func TestGenericPlansUseIndexes(t *testing.T) {
 			if err := rows.Err(); err != nil {
 				t.Fatal(err)
 			}
-			for _, scan := range []string{"Seq Scan on chunk", "Seq Scan on dedup", "Hash", "Merge Join"} {
+			for _, scan := range []string{"Seq Scan on chunk", "Seq Scan on dedup", "Seq Scan on kept", "Seq Scan on dead", "->  Hash  (", "Merge Join"} {
 				if strings.Contains(plan.String(), scan) {
 					t.Errorf("got a plan with %q, want index scans only:\n%s", scan, plan.String())
 				}
@@ -82,7 +91,7 @@ func TestFunctionsUseIndexes(t *testing.T) {
 			return err
 		}, 20},
 		{"rotate_chunks", "chunk%", func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), q.db.in("SELECT S.rotate_chunks(0, clock_timestamp())"))
+			_, err := tx.Exec(t.Context(), q.db.in("SELECT S.rotate_chunks(clock_timestamp())"))
 			return err
 		}, 3},
 	} {

@@ -31,7 +31,7 @@ func TestPooler(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			q := openOn(t, p, Config{Schema: schemaOf(t.TempDir()), NoListen: true, Claim: time.Hour, Poll: 100 * time.Millisecond})
+			q := openOn(t, p, Config{Schema: schemaOf(t.TempDir()), NoListen: true, History: time.Hour, Claim: time.Hour, Poll: 100 * time.Millisecond})
 			defer q.Close()
 			ctx := t.Context()
 			if err := pgx.BeginFunc(ctx, q.db.pool, func(tx pgx.Tx) error {
@@ -51,18 +51,15 @@ func TestPooler(t *testing.T) {
 			if c, err := q.Count(ctx); err != nil || c.Waiting != 40 || c.Dead != 10 {
 				t.Errorf("Count = %+v, %v; want 40 waiting, 10 dead", c, err)
 			}
-			dead := 0
-			for d, err := range q.Dead(ctx, store.EndedFilter{NewestFirst: true}, "") {
-				if err != nil {
-					t.Fatal(err)
-				}
-				n, err := q.Revive(ctx, d.Key)
-				if dead += n; err != nil {
-					t.Fatal(err)
-				}
+			all := listAll(t, q, store.Query{Destinations: []string{"crm", "mail"}, Type: "track", To: time.Now().Add(time.Hour)})
+			if kept := listAll(t, q, store.Query{ID: "17", Oldest: true, From: time.Now().Add(-time.Hour)}); len(all) != 300 || len(kept) != 2 {
+				t.Errorf("List returns %d deliveries, and %d with an id; want 300, 2", len(all), len(kept))
 			}
-			if n, _, err := q.Change(ctx, store.WaitingFilter{Destination: "mail"}, store.Discarded); n+dead != 60 || err != nil {
-				t.Errorf("after reviving %d, Change to Discarded = %d, %v; want 60 in all", dead, n, err)
+			if n, _, err := q.Retry(ctx, refs(all)...); n != 50 || err != nil {
+				t.Errorf("Retry = %d, %v; want 50", n, err)
+			}
+			if n, _, err := q.Discard(ctx, refs(listAll(t, q, store.Query{}))...); n != 300 || err != nil {
+				t.Errorf("Discard = %d, %v; want 300", n, err)
 			}
 			if _, err := q.SetDocument(ctx, store.Document{Folder: "pause", Name: "crm", Value: []byte("{}")}); err != nil {
 				t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,21 +56,15 @@ func useAll(t testing.TB, q *Store) {
 	settleAll(t, q, store.Done, ds[:5])
 	settleAll(t, q, store.Bury, ds[5:15])
 	settleAll(t, q, store.Retry, ds[15:])
-	var keys []string
-	for d, err := range q.Dead(ctx, store.EndedFilter{}, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, d.Key)
-	}
-	if len(keys) != 10 {
-		t.Fatalf("got %d dead letters, want 10", len(keys))
+	letters := refs(listAll(t, q, store.Query{States: []store.State{store.StateDead}}))
+	if len(letters) != 10 {
+		t.Fatalf("got %d dead letters, want 10", len(letters))
 	}
 	for _, call := range []func() error{
-		func() error { _, err := q.Revive(ctx, keys[:5]...); return err },
-		func() error { _, err := q.Discard(ctx, keys[5:]...); return err },
+		func() error { _, _, err := q.Retry(ctx, letters[:5]...); return err },
+		func() error { _, _, err := q.Discard(ctx, letters[5:]...); return err },
 		func() error {
-			_, _, err := q.Change(ctx, store.WaitingFilter{Destination: "crm"}, store.Discarded)
+			_, _, err := q.Discard(ctx, refs(listAll(t, q, store.Query{}))...)
 			return err
 		},
 		func() error {
@@ -212,10 +207,10 @@ func TestConcurrentOpen(t *testing.T) {
 // Open brings a schema of an older version to the newest one. Programs of that version go on.
 func TestOpenMigrates(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
-	all := migrations
-	migrations = all[:1]
 	old := openWith(t, c)
 	defer old.Close()
+	all := append(slices.Clip(migrations), "CREATE TABLE added ();")
+	defer func(before []string) { migrations = before }(migrations)
 	migrations = all
 	putAll(t, old, deliveries("mail", 0, 10)...)
 	q := openWith(t, c)

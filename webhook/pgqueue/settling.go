@@ -15,6 +15,8 @@ type settling struct {
 	retries []*entry
 	drafts  []*draft       // of retries
 	ended   map[*chunk]int // for each chunk, how many of its deliveries are settled
+	keeps   bool           // what is done goes to the history
+	kept    []store.Record // what goes there
 }
 
 // collect adds the first settlements of ss, as many as fit. It returns their number, and why it refuses
@@ -46,6 +48,7 @@ func (t *settling) add(v *store.Settlement) error {
 		return nil // the claim has ended, or an earlier settlement ends it
 	}
 	d := it.d
+	d.Claim = 0
 	d.Tries, d.Closed, d.Attempts = v.Delivery.Tries, v.Delivery.Closed, v.Delivery.Attempts
 	switch v.Verdict {
 	case store.Return:
@@ -60,18 +63,32 @@ func (t *settling) add(v *store.Settlement) error {
 		t.retries = append(t.retries, e)
 		t.size += len(e.record)
 	case store.Bury:
-		dead := store.Ended{Delivery: d, Reason: v.Reason, At: v.At}
-		record, err := dead.AppendBinary(nil)
-		if err != nil {
+		if err := t.bury(&d, v); err != nil {
 			return err
 		}
-		t.batch.Queue(t.claimer.db.in(burySQL), v.At.UnixMicro(), []byte(d.Destination), []byte(d.Type), []byte(v.Reason), []byte(d.User), d.Size(), record)
-		t.size += len(record)
+	case store.Done:
+		if t.keeps {
+			t.kept = append(t.kept, store.Record{Delivery: d, At: v.At})
+			t.size += len(d.Body)
+		}
 	}
 	t.size += 64
 	it.state = storing
 	t.items = append(t.items, it)
 	t.ended[it.chunk]++
+	return nil
+}
+
+// bury queues the statement that makes d a dead letter.
+func (t *settling) bury(d *store.Delivery, v *store.Settlement) error {
+	dead := store.Record{Delivery: *d, Reason: v.Reason, At: v.At}
+	record, err := dead.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	t.batch.Queue(t.claimer.db.in(burySQL), int64(d.Seq), []byte(d.Destination), d.Accepted.UnixMicro(), v.At.UnixMicro(), d.Size(),
+		[]byte(d.Type), []byte(v.Reason), []byte(d.User), keysOf(d), record)
+	t.size += len(record)
 	return nil
 }
 
@@ -113,5 +130,5 @@ func (t *settling) finish(err error) {
 
 const settleSQL = `SELECT S.settle($1::bigint, $2::bigint[], $3::int[], $4::int[], $5::text[])`
 
-const burySQL = `INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
-VALUES ($1, nextval('S.ids'), $2, $3, $4, $5, $6, $7)`
+const burySQL = `INSERT INTO S.dead (seq, destination, accepted, died, size, type, reason, user_id, keys, record)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`

@@ -284,7 +284,7 @@ func TestSweepLetsOthersIn(t *testing.T) {
 		q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
 		defer q.Close()
 		for i := range chunkPage + 1 { // a chunk for each
-			putAll(t, q, deliveries("crm", i, 1)...)
+			putAll(t, q, deliveries("crm", i, 1)...) // any bytes of it count as the user
 		}
 		seen := 0
 		var fetches, settles atomic.Bool
@@ -294,7 +294,7 @@ func TestSweepLetsOthersIn(t *testing.T) {
 				s.Release(1)
 			}
 		}
-		n, claimed, err := q.claimer.sweep(t.Context(), `destination = $2`, "crm", func(*store.Delivery) store.Verdict {
+		n, claimed, err := q.claimer.sweepUser(t.Context(), "crm", func(*store.Delivery) store.Verdict {
 			switch seen++; {
 			case seen == 1:
 				go let(q.claimer.fetching, &fetches) // until the end of the first page
@@ -616,25 +616,13 @@ func TestDamageHidesNoOtherDelivery(t *testing.T) {
 		t.Fatalf("Settle = %d, %v; want 28", n, err)
 	}
 	wantWaiting(t, s, 2)
-	exec(`UPDATE S.dead SET record = '\x00' WHERE id = (SELECT id FROM S.dead LIMIT 1)`)
-	var keys []string
-	for d, err := range s.Dead(t.Context(), store.EndedFilter{}, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, d.Key)
+	exec(`UPDATE S.dead SET record = '\x00' WHERE seq = (SELECT seq FROM S.dead LIMIT 1)`)
+	letters := listAll(t, s, store.Query{States: []store.State{store.StateDead}})
+	if n, _, err := s.Retry(t.Context(), refs(letters)...); len(letters) != 27 || n != 27 || err != nil {
+		t.Errorf("with one of 28 dead letters damaged: List returns %d, Retry = %d, %v; want 27, 27", len(letters), n, err)
 	}
-	if n, err := s.Revive(t.Context(), keys...); len(keys) != 27 || n != 27 || err != nil {
-		t.Errorf("with one of 28 dead letters damaged: Dead yields %d, Revive = %d, %v; want 27, 27", len(keys), n, err)
-	}
-	n := 0
-	for _, err := range s.Waiting(t.Context(), "crm", "") {
-		if n++; err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n != 27 {
-		t.Errorf("Waiting yields %d, want 27", n)
+	if n := len(listAll(t, s, store.Query{States: []store.State{store.StateWaiting}})); n != 27 {
+		t.Errorf("List returns %d that wait, want 27", n)
 	}
 	settleAll(t, s, store.Done, fetchUntil(t, s, 27, "crm"))
 }

@@ -17,11 +17,12 @@ import (
 
 // The defaults of Config.
 const (
-	DefaultSchema      = "hookferry"
-	DefaultClaim       = 10 * time.Second
-	DefaultDedupWindow = 24 * time.Hour
-	DefaultDedupMax    = 10_000_000
-	DefaultPoll        = 5 * time.Second
+	DefaultSchema       = "hookferry"
+	DefaultClaim        = 10 * time.Second
+	DefaultDedupWindow  = 24 * time.Hour
+	DefaultDedupMax     = 10_000_000
+	DefaultPoll         = 5 * time.Second
+	DefaultHistoryBytes = 10 << 30
 )
 
 // Config configures a Store. The zero value is ready for use.
@@ -52,6 +53,12 @@ type Config struct {
 	// reported. If that takes long, it searches less often, but at least once a minute or every Poll.
 	// Zero means DefaultPoll.
 	Poll time.Duration
+	// History is how long deliveries are kept after they were delivered, at least; one may be kept for a
+	// seventh longer. Zero keeps none. All nodes should have the same value. Up to ten years.
+	History time.Duration
+	// HistoryBytes bounds, approximately, the bytes of the kept deliveries in the database. At the bound,
+	// the oldest eighth goes before its time. At least 1 MiB; zero means DefaultHistoryBytes, 10 GiB.
+	HistoryBytes int64
 	// Node names this node in Nodes and in the logs of others. Empty means the host's name and the
 	// process id.
 	Node string
@@ -68,6 +75,8 @@ func (c *Config) complete() error {
 	check.Least(&wrong, "DedupWindow", &c.DedupWindow, 0, DefaultDedupWindow)
 	check.Least(&wrong, "DedupMax", &c.DedupMax, 0, DefaultDedupMax)
 	check.Least(&wrong, "Poll", &c.Poll, 0, DefaultPoll)
+	check.Range(&wrong, "History", &c.History, 0, 10*365*24*time.Hour, 0)
+	check.Range(&wrong, "HistoryBytes", &c.HistoryBytes, 1<<20, 1<<60, DefaultHistoryBytes)
 	c.Node = cmp.Or(c.Node, store.ProcessName())
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return wrong.Err("pgqueue")
@@ -84,7 +93,7 @@ func (c *Config) late() time.Duration { return c.Claim / 2 }
 // Claim is long, so that Ready soon knows that the database is lost.
 func (c *Config) pulse() time.Duration { return min(c.Claim, DefaultClaim) / 4 }
 
-// A Store is a store.Store, store.Shared, store.Outbox and store.Maintained.
+// A Store is a store.Store, store.Shared, store.Outbox, store.Maintained and store.History.
 type Store struct {
 	db         *database
 	heartbeat  *heartbeat
@@ -104,6 +113,7 @@ var (
 	_ store.Shared     = (*Store)(nil)
 	_ store.Outbox     = (*Store)(nil)
 	_ store.Maintained = (*Store)(nil)
+	_ store.History    = (*Store)(nil)
 )
 
 // Open opens the store in the database that pool connects to. The caller closes pool after the

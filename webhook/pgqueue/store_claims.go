@@ -58,7 +58,7 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (n int, err e
 			return err
 		}
 		defer s.claimer.settling.Release(1)
-		n, err = s.claimer.settleAll(ctx, ss)
+		n, err = s.claimer.settleAll(ctx, ss, s.Keeps())
 		s.claimer.trim(ctx)
 		return err
 	})

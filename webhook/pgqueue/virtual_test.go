@@ -103,10 +103,11 @@ DO $$
 DECLARE
 	name text;
 BEGIN
-	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '%[1]s' AND tablename NOT IN ('version', 'state', 'document_state') LOOP
+	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '%[1]s' AND tablename NOT IN ('version', 'state', 'document_state', 'ring') LOOP
 		EXECUTE 'DELETE FROM %[1]s.' || name;
 	END LOOP;
 	UPDATE %[1]s.document_state SET latest = 0, forgotten = 0;
+	UPDATE %[1]s.ring SET since = CASE part WHEN 0 THEN clock_timestamp() ELSE 'epoch' END, age = NULL, n = NULLIF(0, part), size = NULLIF(0, part);
 	UPDATE %[1]s.state SET chunk_part = 0, chunk_since = clock_timestamp(), dedup_part = 0, dedup_since = clock_timestamp();
 END
 $$`
@@ -119,14 +120,19 @@ func testVirtual(t *testing.T, url string, mode pgx.QueryExecMode) {
 		t.Fatal(err)
 	}
 	latest := ""
-	traits := traits
-	traits.Bubble = true
-	queuetest.Run(t, func(t testing.TB, dir string) store.Store {
-		if dir != latest {
-			sleepUntilStarted()
-			execVirtual(t, fmt.Sprintf(emptySchema, c.Schema, time.Now().UnixMicro()))
+	open := func(c Config) queuetest.Open {
+		return func(t testing.TB, dir string) store.Store {
+			if dir != latest {
+				sleepUntilStarted()
+				execVirtual(t, fmt.Sprintf(emptySchema, c.Schema, time.Now().UnixMicro()))
+			}
+			latest = dir
+			return openVirtual(t, url, mode, c)
 		}
-		latest = dir
-		return openVirtual(t, url, mode, c)
-	}, traits)
+	}
+	kept := c
+	kept.History = 24 * time.Hour
+	traits := traits
+	traits.Bubble, traits.OpenHistory = true, open(kept)
+	queuetest.Run(t, open(c), traits)
 }

@@ -15,12 +15,12 @@ import (
 // busy fills the store so that every method has something to do: each list has an element, and one
 // delivery is claimed. It returns, for each method, a function that calls it.
 func busy(k *kit) map[string]func(ctx context.Context) error {
-	s, letter := k.s, bury(k, 2)[0].Key
+	s, letter := k.s, bury(k, 2)[0].Ref()
 	k.put(k.delivery("a", "1"))
 	claimed := k.fetch(1, "a")[0]
 	k.put(k.delivery("a", "2"))
 	k.write("doc", "1", []byte("{}"), 0)
-	more, filter := k.delivery("a", "3"), store.WaitingFilter{Destination: "a"}
+	more := k.delivery("a", "3")
 
 	type ctx = context.Context
 	calls := map[string]func(ctx) error{
@@ -35,12 +35,10 @@ func busy(k *kit) map[string]func(ctx context.Context) error {
 		},
 		"Heads(true)":        func(c ctx) error { _, err := list(s.Heads(c, true)); return err },
 		"Heads(false)":       func(c ctx) error { _, err := list(s.Heads(c, false)); return err },
-		"DeadLetter":         func(c ctx) error { _, err := s.DeadLetter(c, letter); return err },
-		"Dead":               func(c ctx) error { _, err := list(s.Dead(c, store.EndedFilter{}, "")); return err },
-		"Revive":             func(c ctx) error { _, err := s.Revive(c, letter); return err },
-		"Discard":            func(c ctx) error { _, err := s.Discard(c, letter); return err },
-		"Waiting":            func(c ctx) error { _, err := list(s.Waiting(c, "a", "")); return err },
-		"Change":             func(c ctx) error { _, _, err := s.Change(c, filter, store.Discarded); return err },
+		"List":               func(c ctx) error { _, _, err := s.List(c, store.Query{}, 0, 10); return err },
+		"Get":                func(c ctx) error { _, err := s.Get(c, letter); return err },
+		"Retry":              func(c ctx) error { _, _, err := s.Retry(c, letter); return err },
+		"Discard":            func(c ctx) error { _, _, err := s.Discard(c, letter); return err },
 		"Erase":              func(c ctx) error { _, _, err := s.Erase(c, "user-1"); return err },
 		"Count":              func(c ctx) error { _, err := s.Count(c); return err },
 		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c)); return err },

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"testing"
@@ -93,7 +92,7 @@ func (c *checker) fetchWants(maxBytes int64, ws ...store.Want) []store.Delivery 
 		c.Fatalf("Fetch: %v", err)
 	}
 	queues := make(map[store.Want][]*entry)
-	for _, e := range c.sorted(ids(got), func(e *entry) bool { return e.place == waiting && e.Claim == 0 }) {
+	for _, e := range c.sorted(ids(got), func(e *entry) bool { return e.State == store.StateWaiting && e.Claim == 0 }) {
 		queue := store.Want{Destination: e.Destination, Retries: !e.Expires.IsZero()}
 		queues[queue] = append(queues[queue], e)
 	}
@@ -144,67 +143,72 @@ func (c *checker) settleAll(ss ...store.Settlement) {
 	}
 }
 
-func (c *checker) discard(keys ...string) { c.takeDead("Discard", c.s.Discard, keys, remove) }
-
-func (c *checker) revive(keys ...string) {
-	c.takeDead("Revive", c.s.Revive, keys, func(e *entry) bool {
-		e.place, e.Ended = waiting, store.Ended{Delivery: e.Delivery}
-		e.Expires, e.Tries, e.Closed, e.Seq, e.above = time.Time{}, 0, nil, 0, c.seq
-		return true
+func (c *checker) retry(refs ...store.Ref) {
+	began := c.s.Now()
+	c.modify("Retry", func() (int, int, error) { return c.s.Retry(c.ctx, refs...) }, named(refs), func(e *entry) bool {
+		switch e.State {
+		case store.StateWaiting:
+			return e.Hasten(began)
+		case store.StateDead:
+			e.Record = store.Record{Delivery: e.Delivery, State: store.StateWaiting}
+			e.Expires, e.Tries, e.Closed, e.Seq, e.above = time.Time{}, 0, nil, 0, c.seq
+			return true
+		}
+		return false
 	})
 }
 
-// takeDead calls a method with keys. The function become makes the change in the model.
-func (c *checker) takeDead(what string, method func(context.Context, ...string) (int, error), keys []string, become func(*entry) bool) {
-	call := func() (int, int, error) {
-		n, err := method(c.ctx, keys...)
-		return n, 0, err
-	}
-	c.modify(fmt.Sprintf("%s(%q)", what, keys), call, func(e *entry) bool {
-		return e.place == buried && e.Key != "" && slices.Contains(keys, e.Key)
-	}, become)
+func (c *checker) discard(refs ...store.Ref) {
+	c.modify("Discard", func() (int, int, error) { return c.s.Discard(c.ctx, refs...) }, named(refs), remove)
 }
 
-func (c *checker) change(f store.WaitingFilter, to store.Change) {
-	began, become := c.s.Now(), remove
-	if to == store.DueNow {
-		become = func(e *entry) bool { return e.Hasten(began) }
-	}
-	c.modify(fmt.Sprintf("Change(%+v, %d)", f, to), func() (int, int, error) { return c.s.Change(c.ctx, f, to) },
-		func(e *entry) bool { return e.place == waiting && f.Match(&e.Delivery) }, become)
+// named returns a function that reports whether an entry is one of refs.
+func named(refs []store.Ref) func(e *entry) bool {
+	return func(e *entry) bool { return e.Seq != 0 && slices.Contains(refs, e.Ref()) }
 }
 
 func (c *checker) erase(user string) {
 	c.modify(fmt.Sprintf("Erase(%q)", user), func() (int, int, error) { return c.s.Erase(c.ctx, user) },
-		func(e *entry) bool { return e.place != removed && e.User == user }, remove)
+		func(e *entry) bool { return e.User == user }, remove)
 }
 
 func remove(e *entry) bool {
-	e.place = removed
+	e.State = ""
 	return true
 }
 
 // modify makes a call that changes the entries that match, except claimed ones. The function become
 // makes the change in the model, and reports whether there is one. The entries that wait afterwards
-// must be due since the call began. modify copies their Due from the store.
+// must be due since the call began, and accepted then if they have a new number. modify copies both
+// from the store.
 func (c *checker) modify(what string, call func() (n, claimed int, err error), match, become func(*entry) bool) {
 	began, claimed := c.s.Now(), 0
 	changed, destinations := make(map[string]*entry), make(map[string]bool)
 	for _, e := range c.entries {
-		if match(e) && e.Claim != 0 {
+		if e.State == "" || !match(e) {
+			continue
+		}
+		if e.Claim != 0 {
 			claimed++
-		} else if match(e) && become(e) {
+		} else if become(e) {
 			changed[e.id], destinations[e.Destination] = e, true
 		}
 	}
 	if n, skipped, err := call(); n != len(changed) || skipped != claimed || err != nil {
 		c.Fatalf("%s = %d, %d, %v, want %d, %d", what, n, skipped, err, len(changed), claimed)
 	}
+	now := func(what string, e *entry, at time.Time) time.Time {
+		if at.Before(began) || at.After(c.s.Now()) {
+			c.Fatalf("%s: %s is at %v, want since %v", what, e.id, at, began)
+		}
+		return at
+	}
 	for name := range destinations {
-		for _, d := range all(c, c.s.Waiting(c.ctx, name, "")) {
-			if e := changed[id(&d)]; e != nil {
-				if e.Due = d.Due; d.Due.Before(began) || d.Due.After(c.s.Now()) {
-					c.Fatalf("%s has made %s due at %v, want since %v", what, e.id, d.Due, began)
+		for _, d := range c.list(store.Query{Destinations: []string{name}, States: []store.State{store.StateWaiting, store.StateClaimed}}) {
+			if e := changed[id(&d.Delivery)]; e != nil {
+				e.Due = now(what+", due", e, d.Due)
+				if e.Seq == 0 {
+					e.Accepted = now(what+", accepted", e, d.Accepted)
 				}
 			}
 		}
@@ -239,17 +243,20 @@ func (c *checker) compare() {
 		gotCounts[n.Destination] = n
 	}
 	equal(c, "CountByDestination", gotCounts, counts)
-	c.compareWaiting("nothing")
-	for name, n := range counts {
-		c.compareWaiting(name)
+	for _, n := range counts {
 		want.Waiting, want.Claimed = want.Waiting+n.Waiting, want.Claimed+n.Claimed
 	}
-	for _, d := range c.deadLetters(store.EndedFilter{}) {
-		want.Dead, want.DeadBytes, want.OldestDead = want.Dead+1, want.DeadBytes+d.Size(), cmp.Or(want.OldestDead, d.At)
-	}
-	if c.keeps {
-		for _, d := range c.history(store.EndedFilter{}) {
-			want.Delivered, want.DeliveredBytes = want.Delivered+1, want.DeliveredBytes+d.Size()
+	c.compareList(store.Query{})
+	c.compareList(store.Query{Oldest: true})
+	for _, e := range c.entries {
+		switch e.State {
+		case store.StateDead:
+			want.Dead, want.DeadBytes = want.Dead+1, want.DeadBytes+e.Size()
+			if want.OldestDead.IsZero() || e.At.Before(want.OldestDead) {
+				want.OldestDead = e.At
+			}
+		case store.StateDelivered:
+			want.Delivered, want.DeliveredBytes = want.Delivered+1, want.DeliveredBytes+e.Size()
 		}
 	}
 	got, err := c.s.Count(c.ctx)
@@ -276,47 +283,57 @@ func (c *checker) heads(every bool) map[string]store.Head {
 	return got
 }
 
-func (c *checker) compareWaiting(destination string) {
-	var got []store.Ended
-	for _, d := range all(c, c.s.Waiting(c.ctx, destination, "")) {
-		got = append(got, store.Ended{Delivery: d})
+// list returns all deliveries that a filter selects. Its pages have different lengths.
+func (c *checker) list(f store.Query) (all []store.Record) {
+	for after, max := uint64(0), 1; ; max = max*7%509 + 1 {
+		page, next, err := c.s.List(c.ctx, f, after, max)
+		if err != nil || len(page) > max || next != 0 && next == after {
+			c.Fatalf("List(%+v, %d, %d) = %d deliveries and then %d, %v", f, after, max, len(page), next, err)
+		}
+		if all = append(all, page...); next == 0 {
+			return all
+		}
+		after = next
 	}
-	c.compareList("Waiting", got, waiting, func(d *store.Ended) bool { return d.Destination == destination })
 }
 
-func (c *checker) deadLetters(filter store.EndedFilter) []store.Ended {
-	return c.ended("Dead", c.s.Dead, buried, filter)
-}
-
-func (c *checker) history(filter store.EndedFilter) []store.Ended {
-	return c.ended("Delivered", c.s.(store.History).Delivered, delivered, filter)
-}
-
-// ended returns the deliveries in a place that filter selects. It compares them with the model.
-func (c *checker) ended(what string, list func(context.Context, store.EndedFilter, string) iter.Seq2[store.Ended, error], in place, filter store.EndedFilter) []store.Ended {
-	ds := all(c, list(c.ctx, filter, ""))
-	got := slices.Clone(ds)
-	if filter.NewestFirst {
-		slices.Reverse(got)
-	}
-	c.compareList(fmt.Sprintf("%s(%+v)", what, filter), got, in, filter.Match)
-	return ds
-}
-
-// compareList compares a list with the entries in a place that match, in the order of their times.
-// It copies the keys from the list to the model.
-func (c *checker) compareList(what string, got []store.Ended, in place, match func(*store.Ended) bool) {
-	names := make([]string, len(got))
-	for i, d := range got {
+// compareList compares the deliveries that a filter selects with the model, and returns them.
+func (c *checker) compareList(f store.Query) []store.Record {
+	got := c.list(f)
+	names := make(map[string]int, len(got))
+	for i := range got {
+		d := &got[i]
 		c.number(&d.Delivery)
-		names[i] = id(&d.Delivery)
-		if e := c.entries[names[i]]; e != nil && e.Key == "" {
-			e.Key = d.Key
+		names[id(&d.Delivery)] = i
+		if i > 0 && (got[i-1].Seq > d.Seq) == f.Oldest {
+			c.Fatalf("List(%+v): the number %d follows %d", f, d.Seq, got[i-1].Seq)
 		}
 	}
-	var want []store.Ended
-	for _, e := range c.sorted(names, func(e *entry) bool { return e.place == in && match(&e.Ended) }) {
-		want = append(want, e.Ended)
+	var want []store.Record
+	for _, e := range c.entries {
+		r := e.Record
+		if r.Claim != 0 {
+			r.State = store.StateClaimed
+		}
+		if e.State != "" && f.Match(&r) {
+			want = append(want, r)
+		}
 	}
-	equalLists(c, what, got, want)
+	place := func(r *store.Record) int {
+		if at, ok := names[id(&r.Delivery)]; ok {
+			return at
+		}
+		return len(got)
+	}
+	slices.SortFunc(want, func(x, y store.Record) int { return cmp.Compare(place(&x), place(&y)) })
+	equalLists(c, fmt.Sprintf("List(%+v)", f), got, want)
+	return got
+}
+
+// refs returns the deliveries in a state.
+func (c *checker) refs(s store.State) (refs []store.Ref) {
+	for _, d := range c.compareList(store.Query{States: []store.State{s}}) {
+		refs = append(refs, d.Ref())
+	}
+	return refs
 }

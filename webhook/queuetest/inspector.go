@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -12,11 +11,12 @@ import (
 
 // bury makes n dead letters, with four destinations, two types and three reasons. Two of them die
 // at the same time, and the next two a minute later. The first two die now.
-func bury(k *kit, n int) []store.Ended {
+func bury(k *kit, n int) []store.Record {
 	ds, names := k.many(4, (n+3)/4)
 	ds = ds[:n]
 	for i := range ds {
 		ds[i].Destination, ds[i].Type, ds[i].User = names[i%4], fmt.Sprint("type-", i%2), fmt.Sprint("user-", i%3)
+		ds[i].Accepted = ds[i].Accepted.Add(-3 * time.Hour)
 	}
 	k.put(ds...)
 	ss := settlements(k.s, store.Bury, k.fetch(n, names...)...)
@@ -27,121 +27,155 @@ func bury(k *kit, n int) []store.Ended {
 		ss[i].At = at.Add(time.Duration(n-i-1) / 2 * time.Minute)
 	}
 	k.settleAll(ss...)
-	return k.deadLetters(store.EndedFilter{})
+	return k.compareList(store.Query{States: []store.State{store.StateDead}})
+}
+
+// get compares what Get returns with a record of a list.
+func (k *kit) get(want store.Record) {
+	got, err := k.s.Get(k.ctx, want.Ref())
+	if err != nil || got.Seq != want.Seq || !same(got, want) {
+		k.Fatalf("Get(%+v) = %+v, %v, want what List returned: %+v", want.Ref(), got, err, want)
+	}
 }
 
 var inspectorCases = []testCase{
-	{"WaitingAndChange", "Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of Due. If after is the ID of a delivery that waits, the list begins behind it. Otherwise the list begins with the first. It holds no lock between two yields. Change makes the given change to the waiting deliveries that filter selects, except claimed ones. It returns how many it has changed, and how many it has skipped because they are claimed.", func(k *kit) {
-		ds := k.deliveries("a", 2100) // more than a store reads at once
-		for i := range 1000 {
-			ds[i].Expires = ds[i].Due.Add(time.Hour)
-			ds[1100+i].Due, ds[1100+i].Event = ds[1100+i].Due.Add(time.Hour), fmt.Sprint("event ", i%3)
-		}
-		k.put(ds[900:]...)
-		k.put(ds[:900]...)
-		got := k.fetchWants(noLimit, store.Want{Destination: "a", Retries: true, Max: 10})
-		k.compare()
-		equalLists(k, "Waiting after a claimed one", all(k, k.s.Waiting(k.ctx, "a", got[4].ID)), ds[5:])
-		n := 0
-		for d, err := range k.s.Waiting(k.ctx, "a", "") {
-			if err != nil || d.ID != ds[n].ID {
-				k.Fatalf("Waiting yields %s, %v, want %s", d.ID, err, ds[n].ID)
+	{"List", "List returns a page of the deliveries that q selects, in every state, in the order of Seq, the newest first unless q.Oldest is set. The page begins behind the number after, or with the first delivery if after is 0. A delivery that changes its state keeps its place. Get returns a delivery, or ErrNoDelivery.", func(k *kit) {
+		bury(k, 600)
+		ds, names := k.many(4, 400) // more than a store reads at once
+		for i := range ds {
+			if d := &ds[i]; i%3 == 0 {
+				*d = k.full(d.Destination, d.ID)
 			}
-			k.settle(verdicts[n%2*2], got[n]) // Done or Bury
-			if n++; n == 10 {
-				break
+			ds[i].ID, ds[i].Accepted = fmt.Sprint("new ", i), ds[i].Accepted.Add(-time.Duration(len(ds)-i)*time.Minute/16)
+			ds[i].Type, ds[i].User = fmt.Sprintf("type.%d.%d", i%2, i%3), fmt.Sprint("user-", i%5)
+		}
+		for some := range slices.Chunk(ds, 3) { // within MaxSkew, as a store may number those of one Put in any order
+			k.put(some...)
+		}
+		k.fetch(7, names...)
+		at := func(minutes int) time.Time { return k.s.Now().Add(time.Duration(-minutes) * time.Minute) }
+		filters := []store.Query{
+			{}, {Oldest: true}, {Destinations: []string{"d1"}}, {Destinations: []string{"d9"}}, {Destinations: []string{"d2", "d9", "d0"}},
+			{States: []store.State{store.StateDead}}, {States: []store.State{store.StateClaimed}}, {States: []store.State{store.StateWaiting, store.StateDead}, Oldest: true},
+			{Type: "type.1.*"}, {Type: "type.1.2"}, {Type: "type"}, {Event: "Event of d1*"}, {Event: "none"}, {Reason: store.ReasonRefused}, {User: "user-1"}, {User: "user-9"},
+			{ID: ds[0].MessageID}, {ID: ds[1].ID}, {ID: "none"},
+			{From: at(30)}, {To: at(30)}, {From: at(60), To: at(30), Destinations: []string{"d0"}}, {From: at(60), To: at(30), Oldest: true}, {From: at(10), To: at(10)}, {From: at(-1)}, {To: at(1000)},
+		}
+		for range 2 {
+			k.compare()
+			for _, f := range filters {
+				k.compareList(f)
+			}
+			k.restart()
+		}
+		all := k.list(store.Query{})
+		for i := 0; i < len(all); i += 100 {
+			k.get(all[i])
+			page, _, err := k.s.List(k.ctx, store.Query{}, all[i].Seq, 10)
+			if err != nil {
+				k.Fatal(err)
+			}
+			equalLists(k, fmt.Sprintf("List behind number %d", i), page, all[i+1:min(i+11, len(all))])
+		}
+		var settled []store.Delivery
+		page, next, err := k.s.List(k.ctx, store.Query{}, 0, 1000)
+		if err != nil || len(page) != 1000 {
+			k.Fatalf("List returned %d, %v", len(page), err)
+		}
+		settled = k.fetch(100, names...)
+		k.settle(store.Bury, settled...) // changes states on both sides of the cursor
+		rest, _, err := k.s.List(k.ctx, store.Query{}, next, 10_000)
+		if err != nil {
+			k.Fatal(err)
+		}
+		for i, r := range append(page, rest...) {
+			if r.Seq != all[i].Seq {
+				k.Fatalf("number %d of the list is %d, before it changed its state %d", i, r.Seq, all[i].Seq)
 			}
 		}
-		k.restart()
-		for i := 10; i < 2100; i += 209 {
-			equalLists(k, "Waiting after "+ds[i].ID, all(k, k.s.Waiting(k.ctx, "a", ds[i].ID)), ds[i+1:])
+		gone := all[5].Ref()
+		k.discard(gone)
+		for _, ref := range []store.Ref{gone, {}, {Destination: "d0"}, {Destination: "none", Seq: all[7].Seq}, {Destination: all[7].Destination, Seq: all[0].Seq + 1000}} {
+			if got, err := k.s.Get(k.ctx, ref); !errors.Is(err, store.ErrNoDelivery) {
+				k.Errorf("Get(%+v) = %+v, %v, want ErrNoDelivery", ref, got, err)
+			}
+			k.retry(ref)
+			k.discard(ref)
 		}
-		equalLists(k, "Waiting after one that is done", all(k, k.s.Waiting(k.ctx, "a", ds[8].ID)), ds[10:])
-		k.change(store.WaitingFilter{Destination: "a", Event: "event 1"}, store.DueNow)
-		k.change(store.WaitingFilter{Destination: "a"}, store.DueNow)
-		k.fetch(20, "a")
-		k.change(store.WaitingFilter{Destination: "a"}, store.Discarded)
-		k.restart()
 		k.compare()
 	}},
-	{"Errors", "An empty user is an error. A filter without a destination is an error.", func(k *kit) {
+	{"ListBounds", "MaxListed and MaxListSize bound what List looks at and returns, so a page may be short or empty though more follow.", func(k *kit) {
+		big := k.deliveries("big", 30)
+		for i := range big {
+			big[i].Body = make([]byte, 300<<10)
+			k.put(big[i])
+		}
+		for _, f := range []store.Query{{}, {Oldest: true}, {Destinations: []string{"big"}}} {
+			page, next, err := k.s.List(k.ctx, f, 0, 1000)
+			var size int64
+			for i := range page {
+				size += page[i].Size()
+			}
+			if err != nil || next == 0 || len(page) == 0 || size > store.MaxListSize {
+				k.Errorf("List(%+v) returned %d deliveries with %d bytes, and then %d, %v", f, len(page), size, next, err)
+			}
+			k.compareList(f)
+		}
+		small := k.deliveries("small", store.MaxListed+1000)
+		small[0].Type = "first"
+		for some := range slices.Chunk(small, 500) {
+			k.put(some...)
+		}
+		page, next, err := k.s.List(k.ctx, store.Query{Destinations: []string{"small"}, Type: "first"}, 0, 1000)
+		if len(page) != 0 || next == 0 || err != nil {
+			k.Errorf("a List that has to look at more than %d deliveries returned %d, and then %d, %v", store.MaxListed, len(page), next, err)
+		}
+		k.compareList(store.Query{Destinations: []string{"small"}, Type: "first"})
+		k.compareList(store.Query{Type: "first"})
+	}},
+	{"RetryAndDiscard", "Retry and Discard may have any number of deliveries, in any state. A waiting delivery that Retry has made due, and a dead letter that it has made fresh, is handed out.", func(k *kit) {
+		ds, names := k.many(3, 800) // more than a store reads at once
+		for i := range ds {
+			if ds[i].ID = fmt.Sprint("later ", i); i%2 == 0 {
+				ds[i] = k.full(ds[i].Destination, ds[i].ID)
+			}
+			ds[i].Due = k.s.Now().Add(time.Hour)
+		}
+		k.put(ds...)
+		bury(k, 300)
+		k.restart()
+		var retried, discarded []store.Ref
+		for i, r := range k.compareList(store.Query{}) {
+			switch i % 3 {
+			case 0:
+				retried = append(retried, r.Ref())
+			case 1:
+				discarded = append(discarded, r.Ref())
+			}
+		}
+		k.discard(discarded...)
+		k.retry(retried...)
+		k.discard(retried[:10]...) // of the dead letters nothing has these numbers any more
+		k.restart()
+		k.compare()
+		k.fetch(10_000, append(names, "d3")...)
+		k.compare()
+	}},
+	{"Errors", "An empty user is an error.", func(k *kit) {
 		k.put(k.full("a", "1"))
 		if _, _, err := k.s.Erase(k.ctx, ""); err == nil {
 			k.Error("Erase of no user is no error")
 		}
-		for f, to := range map[store.WaitingFilter]store.Change{{User: "user 1"}: store.DueNow, {Event: "Event of 1"}: store.Discarded, {Destination: "a"}: 0} {
-			if _, _, err := k.s.Change(k.ctx, f, to); err == nil {
-				k.Errorf("Change(%+v, %d) is no error", f, to)
-			}
-		}
 		k.compare()
-	}},
-	{"Dead", "Dead yields the dead letters that filter selects, in the order in which they died, or the newest first with NewestFirst. If after is the Key of a dead letter, the list begins behind it. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", func(k *kit) {
-		letters := bury(k, 2100) // more than a store reads at once
-		k.restart()
-		k.compare()
-		keys := make(map[string]bool)
-		for i, d := range letters {
-			if strings.Trim(d.Key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") != "" || d.Key == "" || keys[d.Key] {
-				k.Errorf("the key %q is not plain text, or two dead letters have it", d.Key)
-			}
-			if keys[d.Key] = true; i%100 == 0 {
-				got, err := k.s.DeadLetter(k.ctx, d.Key)
-				if err != nil || !same(got, d) {
-					k.Fatalf("DeadLetter = %+v, %v, want what Dead yielded: %+v", got, err, d)
-				}
-				k.number(&got.Delivery)
-			}
-		}
-		at := func(minutes int) time.Time { return letters[0].At.Add(time.Duration(minutes) * time.Minute) }
-		for _, f := range []store.EndedFilter{
-			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: store.ReasonRefused}, {User: "user-1"}, {ID: letters[7].ID}, {ID: "none"}, {User: "user-9"},
-			{From: at(30)}, {From: at(1000)}, {To: at(30)}, {From: at(10), To: at(11)}, {From: at(10), To: at(10)},
-			{From: at(3), To: at(90), Destination: "d2", Type: "type-0", Reason: store.ReasonExpired},
-			{NewestFirst: true}, {NewestFirst: true, From: at(30)}, {NewestFirst: true, To: at(30)}, {NewestFirst: true, From: at(3), To: at(90), Destination: "d2"},
-		} {
-			want := k.deadLetters(f)
-			for i := 0; i < len(want); i += 1000 {
-				equalLists(k, fmt.Sprintf("Dead(%+v) after number %d", f, i), all(k, k.s.Dead(k.ctx, f, want[i].Key)), want[i+1:])
-			}
-		}
-		k.discard(letters[5].Key)
-		equalLists(k, "Dead after a discarded one", all(k, k.s.Dead(k.ctx, store.EndedFilter{}, letters[5].Key)), letters[6:])
-	}},
-	{"Discard", "Discard removes the dead letters with these keys, and returns how many there were. DeadLetter returns ErrNoDeadLetter. The loop over Dead may call the store.", func(k *kit) {
-		letters := bury(k, 300)
-		one := letters[1].Key
-		k.discard(one)
-		for _, key := range []string{one, "", "no such key", strings.Repeat("0", len(one)), one[1:], one + "0"} {
-			k.revive(key)
-			if _, err := k.s.DeadLetter(k.ctx, key); !errors.Is(err, store.ErrNoDeadLetter) {
-				k.Errorf("DeadLetter(%q): %v, want ErrNoDeadLetter", key, err)
-			}
-		}
-		seen := 0
-		for d, err := range k.s.Dead(k.ctx, store.EndedFilter{}, "") {
-			if err != nil {
-				k.Fatal(err)
-			}
-			if seen++; seen%2 == 0 {
-				k.revive(d.Key)
-			} else {
-				k.discard(d.Key)
-			}
-		}
-		k.compare()
-		if seen != 299 {
-			k.Errorf("Dead yielded %d of 299, which were taken away meanwhile", seen)
-		}
 	}},
 }
 
 var historyCases = []testCase{
-	{"History", "Delivered is Inspector.Dead for the kept deliveries, in the order in which they were delivered. A store with a History keeps a delivery with the Tries, Closed and Attempts of its settlement. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
+	{"History", "A store with a History keeps a delivery with the Tries, Closed and Attempts of its settlement. List, Get and Counts include the kept deliveries, and Discard and Erase remove them like dead letters.", func(k *kit) {
 		if k.keeps = k.s.(store.History).Keeps(); !k.keeps {
 			k.Fatal("Keeps() = false")
 		}
-		ds, names := k.many(3, 200) // more than a store reads in one page
+		ds, names := k.many(3, 200) // more than a store reads at once
 		for i := range ds {
 			ds[i] = k.full(ds[i].Destination, ds[i].ID)
 			ds[i].MessageID, ds[i].User = fmt.Sprint("message ", i), fmt.Sprint("user ", i%2)
@@ -149,9 +183,8 @@ var historyCases = []testCase{
 		k.put(ds...)
 		ss := settlements(k.s, store.Done, k.fetch(200, names...)...)
 		first := ss[0].At
-		at := func(minutes int) time.Time { return first.Add(time.Duration(minutes) * time.Minute) }
 		for i, p := range k.r.Perm(len(ss)) {
-			ss[p].At = at(i)
+			ss[p].At = first.Add(time.Duration(i) * time.Minute)
 			d := &ss[p].Delivery
 			d.Tries++
 			d.Attempts = append(slices.Clip(d.Attempts), store.Attempt{At: first, Took: store.Millis(i), Try: d.Tries, Endpoint: "https://example.com/a", Status: 200})
@@ -159,21 +192,20 @@ var historyCases = []testCase{
 		k.settleAll(ss...)
 		for range 2 {
 			k.compare()
-			for _, f := range []store.EndedFilter{{}, {NewestFirst: true}} {
-				kept := k.history(f)
-				equalLists(k, "Delivered after number 300", all(k, k.s.(store.History).Delivered(k.ctx, f, kept[300].Key)), kept[301:])
-			}
-			for _, f := range []store.EndedFilter{
-				{Destination: "d1"}, {ID: "message 17"}, {NewestFirst: true, From: at(20), To: at(100)}, {User: "user 1"}, {User: "nobody"}, {From: at(590)}, {To: at(9)}, {From: at(20), To: at(100), Destination: "d2"},
+			for _, f := range []store.Query{
+				{States: []store.State{store.StateDelivered}}, {States: []store.State{store.StateDead}}, {Destinations: []string{"d1"}}, {ID: "message 17"},
+				{User: "user 1"}, {User: "nobody"}, {From: ds[300].Accepted, Destinations: []string{"d2"}},
 			} {
-				k.history(f)
+				k.compareList(f)
 			}
 			k.restart()
 		}
-		for range k.s.(store.History).Delivered(k.ctx, store.EndedFilter{}, "") {
-			k.erase("user 0")
-			break
-		}
+		all := k.compareList(store.Query{})
+		k.get(all[17])
+		k.retry(all[17].Ref())
+		k.discard(all[18].Ref(), all[19].Ref())
+		k.erase("user 0")
+		k.restart()
 		k.compare()
 	}},
 }

@@ -20,25 +20,15 @@ type model struct {
 }
 
 // An entry is a delivery that was put, wherever it is now. Its Claim is zero unless it is claimed.
-// Reason and At are zero until it ends. Key is empty, and Seq zero, until the store has returned it.
+// Reason and At are zero until it ends. Its State is empty once it was removed, and waiting while it is
+// claimed. Seq is zero until the store has returned it.
 type entry struct {
-	store.Ended
+	store.Record
 	id    string
-	place place
 	known bool   // the store remembers the put
 	rank  int    // see sorted
 	above uint64 // its Seq is greater
 }
-
-// A place says where a delivery is. Only waiting deliveries can be claimed.
-type place int
-
-const (
-	removed place = iota
-	waiting
-	buried
-	delivered
-)
 
 // id returns the id of the entry of d.
 func id(d *store.Delivery) string { return d.Destination + "/" + d.ID }
@@ -53,7 +43,7 @@ func ids(ds []store.Delivery) []string {
 
 // at returns the time by which a store sorts the entry.
 func (e *entry) at() time.Time {
-	if e.place == waiting {
+	if e.State == store.StateWaiting {
 		return e.Due
 	}
 	return e.At
@@ -82,13 +72,13 @@ func (m *model) sorted(got []string, match func(*entry) bool) (es []*entry) {
 
 // inOrder returns the waiting entries in the order of Due.
 func (m *model) inOrder() []*entry {
-	return m.sorted(nil, func(e *entry) bool { return e.place == waiting })
+	return m.sorted(nil, func(e *entry) bool { return e.State == store.StateWaiting })
 }
 
 // hold adds a delivery that the store has stored without a claim.
 func (m *model) hold(d store.Delivery) *entry {
 	d.Claim, d.Seq = 0, 0
-	e := &entry{Ended: store.Ended{Delivery: d}, id: id(&d), place: waiting, above: m.seq}
+	e := &entry{Record: store.Record{Delivery: d, State: store.StateWaiting}, id: id(&d), above: m.seq}
 	if before := m.entries[e.id]; before != nil {
 		e.known = before.known
 	}
@@ -106,12 +96,12 @@ func (m *model) settled(s *store.Settlement) {
 	e.Claim = 0
 	switch s.Verdict {
 	case store.Done:
-		if e.place = removed; m.keeps {
-			e.place, e.At = delivered, s.At
+		if e.State = ""; m.keeps {
+			e.State, e.At = store.StateDelivered, s.At
 			e.Tries, e.Closed, e.Attempts = d.Tries, d.Closed, d.Attempts
 		}
 	case store.Bury:
-		e.place, e.Reason, e.At = buried, s.Reason, s.At
+		e.State, e.Reason, e.At = store.StateDead, s.Reason, s.At
 		e.Tries, e.Closed, e.Attempts = d.Tries, d.Closed, d.Attempts
 	case store.Retry:
 		e.Due, e.Expires = d.Due, d.Expires

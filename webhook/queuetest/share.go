@@ -75,13 +75,13 @@ var shareCases = []testCase{
 			})
 		}
 	}},
-	{"ShareInspector", "Revive turns the dead letters with these keys into fresh deliveries. Set: all nodes see the change at once.", func(k *kit) {
+	{"ShareInspector", "Retry makes a dead letter a fresh delivery, on whichever node it is called. Set: all nodes see the change at once.", func(k *kit) {
 		dead := bury(k, 2)
 		first, other := k.s, k.another()
 		k.s = other
-		k.revive(dead[0].Key)
+		k.retry(dead[0].Ref())
 		k.s = first
-		k.revive(dead[0].Key, dead[1].Key)
+		k.retry(dead[0].Ref(), dead[1].Ref())
 		if ds := k.fetchFrom(2, []string{"d0", "d1"}, first, other); ds[0].ID == ds[1].ID {
 			k.Errorf("%v were fetched twice", ids(ds))
 		}

@@ -123,7 +123,7 @@ var storeCases = []testCase{
 			k.fetch(3, name)
 		}
 	}},
-	{"Numbers", "Put gives a delivery a Seq that no other has, greater than those of deliveries whose Put returned before, and so does Revive. Otherwise it never changes. Put and Settle ignore the Seq of their deliveries.", func(k *kit) {
+	{"Numbers", "Put gives a delivery a Seq that no other has, greater than those of deliveries whose Put returned before, and so does Retry of a dead letter. Otherwise it never changes. Put and Settle ignore the Seq of their deliveries.", func(k *kit) {
 		ds, names := k.many(3, 10)
 		check := func() {
 			k.compare()
@@ -160,21 +160,19 @@ var storeCases = []testCase{
 		}
 		for range 2 {
 			settle(store.Retry)
-			for _, name := range names {
-				k.change(store.WaitingFilter{Destination: name}, store.DueNow)
-			}
+			k.retry(k.refs(store.StateWaiting)...)
 			k.restart()
 			check()
 			settle(store.Return)
 			settle(store.Bury)
 			k.restart()
-			for _, d := range k.deadLetters(store.EndedFilter{}) {
-				k.revive(d.Key)
+			for _, ref := range k.refs(store.StateDead) {
+				k.retry(ref)
 			}
 			check()
 		}
 	}},
-	{"HeadsChanged", "If all is not set, Heads yields only destinations whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not count. Changes by Revive and Change do count. Changed returns a channel that has a value when Heads may have news. A delivery that Change makes due is news for Heads. Heads and CountByDestination hold no lock between two yields.", func(k *kit) {
+	{"HeadsChanged", "If all is not set, Heads yields only destinations whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not count. Changes by Retry do count. Changed returns a channel that has a value when Heads may have news. What Retry makes due is news for Heads. Heads and CountByDestination hold no lock between two yields.", func(k *kit) {
 		noNews := func() {
 			if heads := k.heads(false); len(heads) > 0 && !k.traits.Share { // other nodes may change heads
 				k.Fatalf("Heads(false) yields %v, which nobody else has changed since the call before", heads)
@@ -184,19 +182,20 @@ var storeCases = []testCase{
 		d := k.delivery("later", "1")
 		d.Due = d.Due.Add(time.Hour)
 		k.put(k.delivery(dead[0].Destination, "own"), d)
+		later := k.compareList(store.Query{Destinations: []string{"later"}})
 		noNews()
 		for len(k.s.Changed()) > 0 {
 			<-k.s.Changed()
 		}
 		for _, d := range dead {
 			for range k.s.Heads(k.ctx, true) { // it holds no lock
-				k.revive(d.Key)
+				k.retry(d.Ref())
 			}
 			k.news(d.Destination)
 		}
 		noNews()
 		for range k.s.CountByDestination(k.ctx) { // it holds no lock
-			k.change(store.WaitingFilter{Destination: "later"}, store.DueNow)
+			k.retry(later[0].Ref())
 		}
 		k.news("later")
 		k.compare()

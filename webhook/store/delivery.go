@@ -52,7 +52,8 @@ type Delivery struct {
 	// Trace is sent with every attempt, unless the endpoint has a static traceparent or tracestate.
 	Trace event.Trace
 	// Seq is the store's number of the delivery, which no other has. Put gives it a greater one than
-	// those of deliveries whose Put returned before, and so does Revive. Otherwise it never changes.
+	// those of deliveries whose Put returned before, and so does Retry of a dead letter. Otherwise it
+	// never changes.
 	// Put and Settle ignore it.
 	Seq   uint64
 	Claim uint64 // the handle on a claimed delivery of the Store value that handed it out; not stored
@@ -66,18 +67,6 @@ type Closed struct {
 	Until time.Time
 }
 
-// An Ended is a delivery that was delivered, or given up: then it is a dead letter.
-type Ended struct {
-	// Delivery is as it ended. Attempts and Tries count the try that succeeded if the store keeps a
-	// History.
-	Delivery
-	Reason Reason    // why it was given up, "" if it was delivered
-	At     time.Time // when it was delivered or given up; for an Observer, when that was stored
-	// Key is the store's name for it, empty for an Observer. It is printable, and does not change
-	// until a dead letter is revived or discarded.
-	Key string
-}
-
 // Size returns the size of d in bytes, as bounds such as Config.DeadMaxBytes count it: the lengths
 // of its body, its ids and names, and the texts of its attempts.
 func (d *Delivery) Size() int64 {
@@ -88,9 +77,6 @@ func (d *Delivery) Size() int64 {
 	}
 	return int64(n)
 }
-
-// ErrNoDeadLetter says that no dead letter has the key. It may have been revived or discarded.
-var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Hasten makes d due now, and opens the endpoints that are closed to d only for some time. If d is
 // due already, it changes nothing and returns false.

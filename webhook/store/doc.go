@@ -13,7 +13,7 @@
 //     once the outcomes would. [ErrQueueFull] and [ErrTooLarge] say that a Put is over a bound.
 //  5. Let concurrent calls share a commit: a [Batcher] gathers them. A [Gate] makes Close wait for
 //     calls in progress, and each call after it return [ErrClosed].
-//  6. Add the lists of [Inspector]. [Pages] makes an iterator that holds no lock between two elements.
+//  6. Add [Inspector]. A [Listing] makes a page of List. [Pages] makes an iterator that holds no lock between two elements.
 //  7. Run queuetest.Run in a test, from the first day on. Each of its cases quotes the sentence of
 //     this package that the store does not keep.
 //  8. Add what the store can do beyond that: [History], [Outbox] for transactions of the caller,

@@ -81,16 +81,16 @@ func (d *Delivery) UnmarshalBinary(b []byte) error {
 }
 
 // AppendBinary appends d in binary form: a version byte, its Reason and At, then its Delivery as
-// Delivery.AppendBinary writes it. It leaves out Key, which the store assigns.
-func (d *Ended) AppendBinary(b []byte) ([]byte, error) {
+// Delivery.AppendBinary writes it. It leaves out the State.
+func (d *Record) AppendBinary(b []byte) ([]byte, error) {
 	r := record{b: append(b, recordVersion)}
 	r.text((*string)(&d.Reason))
 	r.time(&d.At)
 	return d.Delivery.AppendBinary(r.b)
 }
 
-// UnmarshalBinary reads what AppendBinary wrote. It does not set Key.
-func (d *Ended) UnmarshalBinary(b []byte) error {
+// UnmarshalBinary reads what AppendBinary wrote. It does not set the State.
+func (d *Record) UnmarshalBinary(b []byte) error {
 	r, err := readRecord(b)
 	if err != nil {
 		return err

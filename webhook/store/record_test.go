@@ -95,15 +95,15 @@ func TestDeliveryRecordRoundTrips(t *testing.T) {
 				t.Errorf("delivery after its record was cleared (-want +got):\n%s", diff)
 			}
 
-			dead := Ended{Delivery: want, Reason: ReasonExpired, At: full.Due}
+			dead := Record{Delivery: want, Reason: ReasonExpired, At: full.Due}
 			if b, err = dead.AppendBinary(nil); err != nil {
 				t.Fatalf("AppendBinary() of a dead letter = %v, want nil", err)
 			}
-			back := Ended{Key: "key"}
+			back := Record{State: "state"}
 			if err := back.UnmarshalBinary(b); err != nil {
 				t.Fatalf("UnmarshalBinary() = %v, want nil", err)
 			}
-			dead.Key = "key"
+			dead.State = "state"
 			if diff := cmp.Diff(dead, back, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("dead letter that was read (-want +got):\n%s", diff)
 			}
@@ -140,7 +140,7 @@ func TestAppendBinaryRefusesCountsOutOfRange(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || string(b) != "before" {
 			t.Errorf("AppendBinary of %d attempts, %d closed endpoints and %d tries = %q, %v; want the prefix and an error with %q", len(d.Attempts), len(d.Closed), d.Tries, b, err, tt.want)
 		}
-		if _, err := (&Ended{Delivery: d}).AppendBinary(prefix); err == nil {
+		if _, err := (&Record{Delivery: d}).AppendBinary(prefix); err == nil {
 			t.Errorf("AppendBinary of a dead letter with %d attempts and %d closed endpoints = nil, want an error", len(d.Attempts), len(d.Closed))
 		}
 	}
@@ -193,7 +193,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	d := recordDelivery()
 	whole, err := d.AppendBinary(nil)
 	must(t, err)
-	dead := Ended{Delivery: d, Reason: ReasonExpired, At: d.Due}
+	dead := Record{Delivery: d, Reason: ReasonExpired, At: d.Due}
 	wholeDead, err := dead.AppendBinary(nil)
 	must(t, err)
 	traced := d
@@ -213,7 +213,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 		bad(wholeTraced[:n], "with a trace, cut short")
 	}
 	for n := range wholeDead {
-		if err := new(Ended).UnmarshalBinary(wholeDead[:n]); !errors.Is(err, errRecord) {
+		if err := new(Record).UnmarshalBinary(wholeDead[:n]); !errors.Is(err, errRecord) {
 			t.Errorf("UnmarshalBinary() of a dead letter cut short to %d bytes = %v, want %v", n, err, errRecord)
 		}
 	}
@@ -221,7 +221,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	bad(append([]byte{recordVersion + 1}, whole[1:]...), "of a later version")
 	bad(append([]byte{recordVersion - 1}, whole[1:]...), "of an earlier version")
 	bad(append([]byte{0}, whole[1:]...), "of version 0")
-	if err := new(Ended).UnmarshalBinary(append([]byte{recordVersion + 1}, wholeDead[1:]...)); !errors.Is(err, errRecord) {
+	if err := new(Record).UnmarshalBinary(append([]byte{recordVersion + 1}, wholeDead[1:]...)); !errors.Is(err, errRecord) {
 		t.Errorf("UnmarshalBinary() of a dead letter of a later version = %v, want %v", err, errRecord)
 	}
 	empty, err := new(Delivery).AppendBinary(nil)
@@ -256,7 +256,7 @@ func FuzzDeliveryRecord(f *testing.F) {
 		b, err := d.AppendBinary(nil)
 		must(f, err)
 		f.Add(b)
-		b, err = (&Ended{Delivery: d, Reason: ReasonDNS, At: d.Due}).AppendBinary(nil)
+		b, err = (&Record{Delivery: d, Reason: ReasonDNS, At: d.Due}).AppendBinary(nil)
 		must(f, err)
 		f.Add(b)
 	}
@@ -277,7 +277,7 @@ func FuzzDeliveryRecord(f *testing.F) {
 				t.Fatalf("read twice (-first +second):\n%s", diff)
 			}
 		}
-		var dead, deadAgain Ended
+		var dead, deadAgain Record
 		if dead.UnmarshalBinary(b) == nil {
 			c, err := dead.AppendBinary(nil)
 			if err != nil {

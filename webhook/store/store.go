@@ -143,28 +143,27 @@ func (s *Settlement) Check() error {
 	return fmt.Errorf("webhook: settlement with an unknown verdict: %d", s.Verdict)
 }
 
-// An Inspector is the part of a Store for dead letters and waiting deliveries.
+// An Inspector is the part of a Store for people: all deliveries in one list, and what is asked of
+// them.
 type Inspector interface {
-	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
-	DeadLetter(ctx context.Context, key string) (Ended, error)
-	// Dead yields the dead letters that filter selects, in the order in which they died, or the newest
-	// first with NewestFirst. If after is the Key of a dead letter, the list begins behind it. If
-	// after is empty, the list begins with the first.
-	Dead(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
-	// Revive turns the dead letters with these keys into fresh deliveries: due now, no tries, no
-	// endpoint closed, Attempts kept. It returns how many there were; an unknown key is no error. It
-	// stores them anew, with a new Seq, and may return ErrQueueFull.
-	Revive(ctx context.Context, keys ...string) (int, error)
-	// Discard removes the dead letters with these keys, and returns how many there were.
-	Discard(ctx context.Context, keys ...string) (int, error)
-
-	// Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of
-	// Due. It begins behind the delivery whose ID is after, or with the first if there is none.
-	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
-	// Change makes the given change to the waiting deliveries of filter, except claimed ones. It
-	// returns how many it has changed, at least n after an error, and how many it has skipped because
-	// they are claimed. What becomes due is news for Heads. It fails if filter has no destination.
-	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
+	// List returns a page of the deliveries that q selects, in every state, in the order of Seq, the
+	// newest first unless q.Oldest is set. The page begins behind the number after, or with the first
+	// delivery if after is 0. It has up to max deliveries. MaxListed and MaxListSize bound what List looks
+	// at and returns, so a page may be short or empty though more follow. The next page begins behind the
+	// number next; if that is 0, there is none. A delivery that changes its state keeps its place.
+	List(ctx context.Context, q Query, after uint64, max int) (page []Record, next uint64, err error)
+	// Get returns a delivery, or ErrNoDelivery.
+	Get(ctx context.Context, ref Ref) (Record, error)
+	// Retry makes deliveries due now. It changes a waiting one as Delivery.Hasten does. A dead letter
+	// becomes a fresh delivery: Accepted and due now, with a new Seq, no tries and no endpoint closed, and
+	// with its Attempts. That needs space, so Retry may return ErrQueueFull. One that was delivered stays
+	// as it is, and an unknown one is no error. Retry returns how many it has changed, at least n after an
+	// error, and how many it has skipped because they are claimed. What becomes due is news for Heads.
+	Retry(ctx context.Context, refs ...Ref) (n, claimed int, err error)
+	// Discard removes deliveries in any state. It returns how many it has removed, at least n after an
+	// error, and how many it has skipped because they are claimed. An unknown one is no error. A waiting
+	// one does not become a dead letter.
+	Discard(ctx context.Context, refs ...Ref) (n, claimed int, err error)
 	// Erase removes the deliveries and dead letters of a user, by their User, in every destination,
 	// except claimed deliveries. It returns how many it has removed, and how many it has skipped
 	// because they are claimed. An empty user is an error.
@@ -178,11 +177,9 @@ type Inspector interface {
 }
 
 // History is implemented by a Store that can keep deliveries after they were delivered, the latest
-// of them within settings of the store for age and size. Counts include the kept deliveries, and
-// Erase removes them like dead letters.
+// of them within settings of the store for age and size. List, Get and Counts include the kept
+// deliveries, and Discard and Erase remove them like dead letters.
 type History interface {
-	// Delivered is Inspector.Dead for the kept deliveries, in the order in which they were delivered.
-	Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
 	// Keeps says that the settings of the store keep deliveries. A Forwarder then adds the try that
 	// succeeded to the Tries and Attempts of each delivery that is Done.
 	Keeps() bool

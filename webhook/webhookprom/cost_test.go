@@ -17,7 +17,7 @@ func delivery(m *Metrics) {
 		Delivery: webhook.Delivery{Destination: "acme", ID: "m1", Type: "track"},
 		Attempt:  webhook.Attempt{Took: webhook.Millis(time.Millisecond), Status: http.StatusOK}, Outcome: webhook.OutcomeDelivered,
 	})
-	m.Ended(webhook.Ended{Delivery: webhook.Delivery{Destination: "acme", Accepted: start}, At: start.Add(time.Second)})
+	m.Ended(webhook.Record{Delivery: webhook.Delivery{Destination: "acme", Accepted: start}, At: start.Add(time.Second)})
 }
 
 var start = time.Unix(1_700_000_000, 0)

@@ -65,7 +65,7 @@ func (m *Metrics) Attempted(a webhook.Attempted) {
 }
 
 // Ended implements webhook.Observer.
-func (m *Metrics) Ended(e webhook.Ended) {
+func (m *Metrics) Ended(e webhook.Record) {
 	if e.Reason == "" {
 		m.age.Observe(e.At.Sub(e.Delivery.Accepted).Seconds())
 	}

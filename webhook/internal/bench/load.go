@@ -28,7 +28,7 @@ func NewEndings() *Endings { return &Endings{reached: make(chan struct{}, 1)} }
 func (e *Endings) Accepted(webhook.Accepted)   {}
 func (e *Endings) Attempted(webhook.Attempted) {}
 
-func (e *Endings) Ended(webhook.Ended) {
+func (e *Endings) Ended(webhook.Record) {
 	if e.n.Add(1) == e.target.Load() {
 		e.reached <- struct{}{}
 	}
@@ -47,6 +47,8 @@ type Load struct {
 	*webhook.Forwarder
 	// Destinations lists the ids of the forwarder's destinations.
 	Destinations []string
+	// Bodies are those of the events, in turn. Nil stands for Body alone.
+	Bodies [][]byte
 
 	b           *testing.B
 	url         string
@@ -106,6 +108,9 @@ func (l *Load) Next(events []event.Event) {
 	for i := range events {
 		events[i] = made
 		events[i].ID, events[i].Body, events[i].Received = fmt.Sprint("message-", after-int64(i)), Body, now
+		if l.Bodies != nil {
+			events[i].Body = l.Bodies[int(after-int64(i))%len(l.Bodies)]
+		}
 	}
 }
 

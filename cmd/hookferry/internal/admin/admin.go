@@ -1,7 +1,7 @@
 // Package admin has the handler of the admin listener: the admin API, and the page that uses it.
 //
 // Package api has the paths and types, and openapi.json describes them. Tests check that both agree
-// with the routes of this package. Long work, such as a replay or a sync, is one request, which the
+// with the routes of this package. Long work, such as a retry or a sync, is one request, which the
 // handler answers with a line of progress every second, and ends when the client disconnects. What
 // is done stays done, so a client can repeat the request to do the rest.
 //
@@ -107,10 +107,9 @@ type route struct {
 
 func routes() []route {
 	const (
-		deadParams      = "destination id type reason user from to"
-		deliveredParams = "destination id user from to"
-		eventParams     = "destination type kind* q"
-		page            = " limit after"
+		queryParams = "destination* state* type event id user reason from to"
+		eventParams = "destination type kind* q"
+		page        = " limit after"
 	)
 	return []route{
 		{"GET", api.StatusPath, "", getStatus},
@@ -129,16 +128,11 @@ func routes() []route {
 		{"GET", api.EventsPath, eventParams + " limit", listEvents},
 		{"GET", api.LivePath, eventParams + " after", streamEvents},
 		{"GET", api.StoryPath, "destination! id! source", getStory},
-		{"GET", api.DeliveredPath, deliveredParams + page, listDelivered},
-		{"POST", api.ResendPath, "", withBody(resend)},
-		{"GET", api.DeadPath, deadParams + " order" + page, listDead},
-		{"GET", api.DeadCountPath, deadParams, countDead},
-		{"GET", api.DeadLetterPath, "", getDead},
-		{"POST", api.ReplayPath, "", withBody(replay)},
-		{"POST", api.DiscardPath, "", withBody(discard)},
-		{"GET", api.WaitingPath, "destination! id user event" + page, listWaiting},
-		{"POST", api.WaitingRetryPath, "", withBody(changeWaiting(webhook.DueNow))},
-		{"POST", api.WaitingDiscardPath, "", withBody(changeWaiting(webhook.Discarded))},
+		{"GET", api.DeliveriesPath, queryParams + " order" + page, listDeliveries},
+		{"GET", api.CountPath, queryParams, countDeliveries},
+		{"GET", api.DeliveryPath, "", getDelivery},
+		{"POST", api.RetryPath, "", withBody(change((*webhook.Forwarder).RetryAll, (*webhook.Forwarder).Retry))},
+		{"POST", api.DiscardPath, "", withBody(change((*webhook.Forwarder).DiscardAll, (*webhook.Forwarder).Discard))},
 		{"POST", api.TestPath, "", withBody(sendTest)},
 		{"POST", api.DeletionsPath, "id source*", deleteUsers},
 		{"POST", api.ErasuresPath, "", withBody(eraseUser)},

@@ -474,7 +474,7 @@ func claim(t testing.TB, queue webhook.Store, destinations ...string) []webhook.
 func put(t testing.TB, queue webhook.Store, destination, id string) {
 	t.Helper()
 	now := time.Now()
-	ps := []store.Put{{Delivery: webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte("{}"), Accepted: now, Due: now}}}
+	ps := []store.Put{{Delivery: webhook.Delivery{Destination: destination, ID: id, MessageID: id, Type: "track", Body: []byte("{}"), Accepted: now, Due: now}}}
 	if err := queue.Put(t.Context(), ps, make([]store.Result, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -5,83 +5,167 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/webhook"
 )
 
-func waitingDelivery(d *webhook.Delivery) api.Delivery {
-	return api.DeliveryOf(d, feed.StateWaiting, time.Time{})
-}
-
-func endedDelivery(d *webhook.Ended) api.Delivery {
-	state := feed.KindDead
-	if d.Reason == "" {
-		state = feed.KindDelivered
-	}
-	a := api.DeliveryOf(&d.Delivery, state, d.At)
-	a.Key, a.Reason = d.Key, string(d.Reason)
-	return a
-}
-
-// listEnded answers with a page of dead letters, or of delivered deliveries.
-func listEnded(q *request, all iter.Seq2[webhook.Ended, error]) (any, error) {
-	return page(q, all,
-		func(d *webhook.Ended) api.Delivery { return short(endedDelivery(d)) },
-		func(d *webhook.Ended) string { return d.Key })
-}
-
-// short returns a delivery as listings have it.
-func short(d api.Delivery) api.Delivery {
-	d.Body, d.Attempts = nil, d.Attempts[max(len(d.Attempts)-1, 0):]
-	return d
-}
-
-// listWaiting lists the waiting deliveries of a destination, which the settings may lack.
-func listWaiting(q *request) (any, error) {
-	all := q.config.Forwarder.Waiting(q.Context(), filterOf[webhook.WaitingFilter](q), q.param(api.ParamAfter))
-	return page(q, all,
-		func(d *webhook.Delivery) api.Delivery { return short(waitingDelivery(d)) },
-		func(d *webhook.Delivery) string { return d.ID })
-}
-
-// changeWaiting returns a function that changes waiting deliveries.
-func changeWaiting(to webhook.Change) func(*request, *webhook.WaitingFilter) (any, error) {
-	return func(q *request, f *webhook.WaitingFilter) (any, error) {
-		if f.Destination == "" {
-			return nil, badRequest(api.ParamDestination, "destination is missing")
-		}
-		n, claimed, err := q.config.Forwarder.ChangeWaiting(q.Context(), *f, to)
-		return api.Changed{Changed: n, Claimed: claimed}, err
-	}
-}
-
-// errNoHistory says that the store keeps no delivered deliveries.
-var errNoHistory = refuse(api.CodeNotFound, http.StatusNotFound, "", "delivered deliveries are not kept; history.maxAge keeps them in the store of the data folder")
-
-func listDelivered(q *request) (any, error) {
-	if q.config.Settings().History.MaxAge == 0 {
-		return nil, errNoHistory
-	}
-	filter := filterOf[webhook.EndedFilter](q)
-	filter.NewestFirst = true
-	return listEnded(q, q.config.Forwarder.Delivered(q.Context(), filter, q.param(api.ParamAfter)))
-}
-
-func resend(q *request, f *webhook.EndedFilter) (any, error) {
-	if q.config.Settings().History.MaxAge == 0 {
-		return nil, errNoHistory
-	}
-	return nil, q.work(func(ctx context.Context, p *progress) error { return p.follow(q.config.Forwarder.Resend(ctx, *f)) })
-}
-
 const (
-	findTime   = 2 * time.Second // of a search in the store
-	findBefore = time.Minute     // how much earlier the time of death in the store may be than the feed's
+	maxKeys  = 10_000          // in a Selection
+	lookTime = 2 * time.Second // of a count, or of a search for one delivery, in the store
 )
+
+// queryOf returns the query parameters as a Query.
+func queryOf(q *request) (webhook.Query, error) {
+	f := webhook.Query{
+		Destinations: q.query[api.ParamDestination], Type: q.param(api.ParamType), Event: q.param(api.ParamEvent),
+		ID: q.param(api.ParamID), User: q.param(api.ParamUser), Reason: webhook.Reason(q.param(api.ParamReason)),
+		Oldest: q.param(api.ParamOrder) == api.OrderOldest,
+	}
+	for _, state := range q.query[api.ParamState] {
+		f.States = append(f.States, webhook.State(state))
+	}
+	f.From, _ = time.Parse(time.RFC3339, q.param(api.ParamFrom)) // readQuery has checked the times
+	f.To, _ = time.Parse(time.RFC3339, q.param(api.ParamTo))
+	return f, q.checkStates(f.States)
+}
+
+// checkStates refuses a state that no delivery can be in, and delivered alone if the store does not
+// keep what was delivered.
+func (q *request) checkStates(states []webhook.State) error {
+	for _, state := range states {
+		if err := oneOf(api.ParamState, string(state), api.DeliveryStates); err != nil {
+			return err
+		}
+		if state == webhook.StateDelivered && len(states) == 1 && q.config.Settings().History.MaxAge == 0 {
+			return notFound("delivered deliveries are not kept; history.maxAge keeps them in the store of the data folder")
+		}
+	}
+	return nil
+}
+
+func listDeliveries(q *request) (any, error) {
+	query, err := queryOf(q)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := q.limit(50, 500)
+	if err != nil {
+		return nil, err
+	}
+	var after uint64
+	if text := q.param(api.ParamAfter); text != "" {
+		if after, err = api.ParseCursor(text); err != nil {
+			return nil, errAfter
+		}
+	}
+	list, next, err := q.config.Forwarder.List(q.Context(), query, after, limit)
+	p := api.Page[api.Delivery]{Items: []api.Delivery{}, After: api.Cursor(next)}
+	for i := range list {
+		d := api.DeliveryOf(&list[i])
+		d.Body, d.Attempts = nil, d.Attempts[max(len(d.Attempts)-1, 0):]
+		p.Items = append(p.Items, d)
+	}
+	return p, err
+}
+
+func countDeliveries(q *request) (any, error) {
+	query, err := queryOf(q)
+	if err != nil {
+		return nil, err
+	}
+	return q.count(q.Context(), query)
+}
+
+// count counts what a query selects, for lookTime.
+func (q *request) count(ctx context.Context, query webhook.Query) (api.Count, error) {
+	within, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	n, err := q.config.Forwarder.Count(within, query)
+	if within.Err() != nil && ctx.Err() == nil {
+		return api.Count{Count: n, Stopped: true}, nil
+	}
+	return api.Count{Count: n}, err
+}
+
+func getDelivery(q *request) (any, error) {
+	ref, err := api.ParseKey(q.PathValue("key"))
+	if err != nil {
+		return nil, badRequest("key", "%v", err)
+	}
+	d, err := q.config.Forwarder.Delivery(q.Context(), ref)
+	return api.DeliveryOf(&d), err
+}
+
+// change returns a function that works on a Selection, by one of these methods.
+func change(all func(*webhook.Forwarder, context.Context, webhook.Query) iter.Seq2[webhook.Progress, error],
+	some func(*webhook.Forwarder, context.Context, ...webhook.Ref) (webhook.Progress, error),
+) func(*request, *api.Selection) (any, error) {
+	return func(q *request, s *api.Selection) (any, error) {
+		refs, err := q.selected(s)
+		if err != nil {
+			return nil, err
+		}
+		return nil, q.work(func(ctx context.Context, p *progress) error {
+			if s.Query == nil {
+				p.total.Store(int64(len(refs)))
+				for chunk := range slices.Chunk(refs, 256) { // one commit of the store each
+					n, err := some(q.config.Forwarder, ctx, chunk...)
+					p.done.Add(int64(n.Changed))
+					p.claimed.Add(int64(n.Claimed))
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			n, err := q.count(ctx, *s.Query)
+			if err != nil {
+				return err
+			}
+			if !n.Stopped {
+				p.total.Store(int64(n.Count))
+			}
+			for n, err := range all(q.config.Forwarder, ctx, *s.Query) {
+				p.done.Store(int64(n.Changed))
+				p.claimed.Store(int64(n.Claimed))
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// selected checks a Selection, and returns the deliveries that its keys name. A query without states
+// gets that of dead letters.
+func (q *request) selected(s *api.Selection) (refs []webhook.Ref, err error) {
+	switch {
+	case (len(s.Keys) > 0) == (s.Query != nil):
+		return nil, badRequest("", "want keys, or a query, which selects all dead letters if it is empty")
+	case len(s.Keys) > maxKeys:
+		return nil, badRequest("keys", "%d keys, the limit is %d", len(s.Keys), maxKeys)
+	}
+	for i, key := range s.Keys {
+		ref, err := api.ParseKey(key)
+		if err != nil {
+			return nil, badRequest("keys", "keys[%d]: %v", i, err)
+		}
+		refs = append(refs, ref)
+	}
+	if s.Query == nil {
+		return refs, nil
+	}
+	if len(s.Query.States) == 0 {
+		s.Query.States = []webhook.State{webhook.StateDead}
+	}
+	return nil, q.checkStates(s.Query.States)
+}
 
 // getStory answers with everything that is known about a delivery, by the feed or, if the feed lacks
 // it or says that it is dead, by the store. The id is a query parameter because it may be any text:
@@ -89,54 +173,75 @@ const (
 func getStory(q *request) (any, error) {
 	destination, id, source := q.param(api.ParamDestination), q.param(api.ParamID), q.param(api.ParamSource)
 	s, known := q.config.Feed.Story(destination, source, id)
-	if known && s.State != feed.KindDead {
-		return s, nil
-	}
-	filter := webhook.EndedFilter{Destination: destination, ID: id}
+	query := webhook.Query{Destinations: []string{destination}, ID: id}
 	if known {
-		source, filter.ID, filter.From = s.Source, s.ID, s.Ended.Add(-findBefore)
+		if s.State != webhook.StateDead {
+			return s, nil
+		}
+		source, query.ID, query.States = s.Source, s.ID, []webhook.State{webhook.StateDead}
 	}
-	search, cancel := context.WithTimeout(q.Context(), findTime)
+	search, cancel := context.WithTimeout(q.Context(), lookTime)
 	defer cancel()
-	found, err := first(q.config.Forwarder.Dead(search, filter), source, endedDelivery)
-	switch {
-	case err != nil && (q.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
-		return nil, fmt.Errorf("looking for the dead letter: %w", err)
-	case found != nil && known:
-		s.Key = found.Key
-	case found != nil:
-		return found, nil
-	case !known:
-		return findAlive(q, destination, source, id)
+	for d, err := range q.config.Forwarder.Deliveries(search, query) {
+		switch {
+		case err != nil && (q.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
+			return nil, fmt.Errorf("looking for the delivery: %w", err)
+		case err != nil || source != "" && d.Source != source:
+		case known:
+			s.Key = api.KeyOf(d.Ref())
+			return s, nil
+		default:
+			return api.DeliveryOf(&d), nil
+		}
+	}
+	if !known {
+		return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
 	}
 	return s, nil
 }
 
-// findAlive looks for a delivery among the waiting and the delivered ones of the store. The store has
-// just listed its dead letters, so an error only means that findTime is over, and nothing was found.
-func findAlive(q *request, destination, source, id string) (any, error) {
-	search, cancel := context.WithTimeout(q.Context(), findTime)
-	defer cancel()
-	f := q.config.Forwarder
-	if d, _ := first(f.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, ""), source, waitingDelivery); d != nil {
-		return d, nil
-	}
-	filter := webhook.EndedFilter{Destination: destination, ID: id, NewestFirst: true}
-	if d, _ := first(f.Delivered(search, filter, ""), source, endedDelivery); d != nil {
-		return d, nil
-	}
-	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
+// No store counts dead letters by destination, so deadCounts.get reads all of them, within bounds.
+const (
+	countTime = 500 * time.Millisecond // of a count: enough for some tens of thousands; then the numbers are unknown
+	// The next count starts after countEvery, or countRest times the duration of the last one.
+	countEvery = 5 * time.Second
+	countRest  = 50
+)
+
+// deadCounts has the number of dead letters of each destination.
+type deadCounts struct {
+	counting sync.Mutex // held during a count; guards next
+	next     time.Time  // when the next count may start
+	latest   atomic.Pointer[map[string]int]
 }
 
-// first returns the first delivery of a search that comes from a source, or from any if source is "".
-func first[T any](all iter.Seq2[T, error], source string, answer func(*T) api.Delivery) (*api.Delivery, error) {
-	for v, err := range all {
-		if err != nil {
-			return nil, err
+// get returns the number of dead letters of each destination some seconds ago, or nil if it is
+// unknown. If another caller is counting, get returns the previous numbers.
+func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]int {
+	if c.counting.TryLock() {
+		if began := time.Now(); !began.Before(c.next) {
+			c.latest.Store(new(countByDestination(ctx, f)))
+			c.next = time.Now().Add(max(countEvery, countRest*time.Since(began)))
 		}
-		if d := answer(&v); source == "" || d.Source == source {
-			return &d, nil
-		}
+		c.counting.Unlock()
 	}
-	return nil, nil
+	if by := c.latest.Load(); by != nil {
+		return *by
+	}
+	return nil // the first count is in progress
+}
+
+// countByDestination counts the dead letters of each destination. It returns nil after countTime. The
+// end of ctx does not interrupt it: the numbers are for other requests, too.
+func countByDestination(ctx context.Context, f *webhook.Forwarder) map[string]int {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), countTime)
+	defer cancel()
+	by := map[string]int{}
+	for d, err := range f.Deliveries(ctx, webhook.Query{States: []webhook.State{webhook.StateDead}}) {
+		if err != nil || ctx.Err() != nil {
+			return nil
+		}
+		by[d.Destination]++
+	}
+	return by
 }

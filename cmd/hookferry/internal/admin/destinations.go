@@ -38,6 +38,12 @@ func listDestinations(q *request) (any, error) {
 		}
 		after.rank, after.Destination = n, id
 	}
+	selected := q.query[api.ParamState]
+	for _, state := range selected {
+		if err := oneOf(api.ParamState, state, api.States); err != nil {
+			return nil, err
+		}
+	}
 	all, err := q.destinations()
 	if err != nil {
 		return nil, err
@@ -49,7 +55,7 @@ func listDestinations(q *request) (any, error) {
 		states[d.state]++
 		d.rank = rank(d)
 	}
-	if selected := q.query[api.ParamState]; len(selected) > 0 {
+	if len(selected) > 0 {
 		all = slices.DeleteFunc(all, func(d *destination) bool { return !slices.Contains(selected, d.state) })
 	}
 	slices.SortFunc(all, (*destination).compare)

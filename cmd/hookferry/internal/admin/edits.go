@@ -107,15 +107,16 @@ func deleteDestination(q *request) (any, error) {
 	if err := q.edit("deleted", true, func(document) (document, error) { return nil, nil }); err != nil {
 		return nil, err
 	}
-	var became api.Changed
+	var became webhook.Progress
 	if q.param(api.ParamWaiting) == api.WaitingDiscard {
-		var err error
-		filter := webhook.WaitingFilter{Destination: q.PathValue("destination")}
-		if became.Changed, became.Claimed, err = q.config.Forwarder.ChangeWaiting(q.Context(), filter, webhook.Discarded); err != nil {
-			return nil, fmt.Errorf("the destination is deleted, but its waiting deliveries are not: %w", err)
+		waiting := webhook.Query{Destinations: []string{q.PathValue("destination")}, States: []webhook.State{webhook.StateWaiting, webhook.StateClaimed}}
+		for n, err := range q.config.Forwarder.DiscardAll(q.Context(), waiting) {
+			if became = n; err != nil {
+				return nil, fmt.Errorf("the destination is deleted, but its waiting deliveries are not: %w", err)
+			}
 		}
 	}
-	return became, nil
+	return api.Changed(became), nil
 }
 
 // addSecret adds a new secret for Standard Webhooks. The older secrets stay valid, so that

@@ -178,7 +178,7 @@ func TestDeletingADestinationKeepsOrDiscardsDeliveries(t *testing.T) {
 		s := newServer(t, nil)
 		document := `{"sources": [], "endpoints": [{"url": "https://a.example/"}], "enabled": false}`
 		waiting := func() int {
-			return len(ask[api.Page[api.Delivery]](s, 200, "GET", api.WaitingPath+"?destination=new", nil).Items)
+			return len(ask[api.Page[api.Delivery]](s, 200, "GET", api.DeliveriesPath+"?destination=new", nil).Items)
 		}
 		ask[api.Destination](s, 200, "PUT", editedPath, document)
 		s.track("new", "m1", "m2")

@@ -215,7 +215,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 	}
 	for _, v := range []any{
 		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Page[api.Source]{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{},
-		api.Delivery{}, api.Page[api.Delivery]{}, webhook.WaitingFilter{}, webhook.EndedFilter{}, api.Changed{}, api.NewSecret{},
+		api.Delivery{}, api.Page[api.Delivery]{}, api.Changed{}, api.NewSecret{},
 		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Erasure{}, api.Erased{}, api.Page[api.Audience]{},
 	} {
 		find(reflect.TypeOf(v))
@@ -318,21 +318,19 @@ func TestEveryAnswerIsAsDocumented(t *testing.T) {
 		if n := len(ask[api.Events](s, 200, "GET", api.EventsPath+"?kind=attempt", nil).Events); n != 1 {
 			t.Errorf("the events have %d attempts, want 1", n)
 		}
-		key := ask[api.Page[api.Delivery]](s, 200, "GET", api.DeadPath, nil).Items[0].Key
+		key := ask[api.Page[api.Delivery]](s, 200, "GET", api.DeliveriesPath+"?state=dead", nil).Items[0].Key
 		ask[api.Destination](s, 200, "PUT", "/api/v1/destinations/new", edited)
-		fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1", api.WaitingPath+"/", api.WaitingPath+"/", api.WaitingPath, api.WaitingPath+"?destination=crm")
+		fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1")
 		bodies := map[string]any{
-			"POST " + api.ReplayPath:         `{"filter":{"type":"page"}}`,
-			"POST " + api.DiscardPath:        `{"keys":["0123"]}`,
-			"POST " + api.WaitingRetryPath:   `{"destination":"crm"}`,
-			"POST " + api.WaitingDiscardPath: `{"destination":"gone"}`,
-			"POST " + api.TestPath:           `{"destination":"shop/eu"}`,
-			"POST " + api.DeletionsPath:      `{"users":["u1"]}`,
-			"POST " + api.ErasuresPath:       `{"user":"u1"}`,
-			"POST " + api.AudiencesPath:      `{"destination":"crm","name":"vip"}`,
-			"PUT " + api.DestinationPath:     edited,
-			"PATCH " + api.DestinationPath:   edited,
-			"PUT " + api.MembersPath:         strings.NewReader("u1\nu2\n"),
+			"POST " + api.RetryPath:        `{"query":{"type":"page"}}`,
+			"POST " + api.DiscardPath:      `{"keys":["crm:1"]}`,
+			"POST " + api.TestPath:         `{"destination":"shop/eu"}`,
+			"POST " + api.DeletionsPath:    `{"users":["u1"]}`,
+			"POST " + api.ErasuresPath:     `{"user":"u1"}`,
+			"POST " + api.AudiencesPath:    `{"destination":"crm","name":"vip"}`,
+			"PUT " + api.DestinationPath:   edited,
+			"PATCH " + api.DestinationPath: edited,
+			"PUT " + api.MembersPath:       strings.NewReader("u1\nu2\n"),
 		}
 		for _, r := range routes() {
 			path := fill.Replace(r.path)
@@ -343,9 +341,7 @@ func TestEveryAnswerIsAsDocumented(t *testing.T) {
 			if r.method == "DELETE" && r.path == api.DestinationPath {
 				continue // needs a parameter: see TestDestinationIsSetChangedAndDeleted
 			}
-			if r.path == api.LivePath || r.path == api.DeliveredPath || r.path == api.ResendPath {
-				// LivePath does not end: see TestLiveStreamsEvents. This store keeps nothing that was
-				// delivered: see TestDeliveredIsListedAndResent.
+			if r.path == api.LivePath { // does not end: see TestLiveStreamsEvents
 				continue
 			}
 			if resp, text := s.do(req); resp.StatusCode != 200 {

@@ -78,10 +78,10 @@ func withBody[T any](serve func(*request, *T) (any, error)) handlerFunc {
 	}
 }
 
-// choices has the values that parameters may have, beside "", which is no value. Others may have any.
+// choices has the values that parameters may have, beside "", which is no value. The functions that use
+// a state check it; others may have any.
 var choices = map[string][]string{
 	api.ParamKind:    {feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead},
-	api.ParamState:   api.States,
 	api.ParamSort:    api.Sorts,
 	api.ParamRange:   {"5m", "1h", "24h"},
 	api.ParamOrder:   {api.OrderOldest, api.OrderNewest},
@@ -105,6 +105,7 @@ func (q *request) readQuery(params []string) (err error) {
 		case len(values) > maxRepeated:
 			return badRequest(name, "%s is given %d times, the limit is %d", name, len(values), maxRepeated)
 		}
+		q.query[name] = slices.DeleteFunc(values, func(v string) bool { return v == "" })
 	}
 	for _, param := range params {
 		name := strings.TrimRight(param, "*!")
@@ -113,16 +114,25 @@ func (q *request) readQuery(params []string) (err error) {
 		}
 		for _, value := range q.query[name] {
 			isTime := name == api.ParamFrom || name == api.ParamTo
-			switch list, bound := choices[name]; {
-			case value == "":
-			case bound && !slices.Contains(list, value):
-				return badRequest(name, "%s is not one of %s", name, strings.Join(list, ", "))
-			case isTime && new(time.Time).UnmarshalText([]byte(value)) != nil:
-				return badRequest(name, "%s is not a time as of RFC 3339, such as 2006-01-02T15:04:05Z", name)
+			if list, bound := choices[name]; bound {
+				err = oneOf(name, value, list)
+			} else if isTime && new(time.Time).UnmarshalText([]byte(value)) != nil {
+				err = badRequest(name, "%s is not a time as of RFC 3339, such as 2006-01-02T15:04:05Z", name)
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// oneOf refuses a value of a field that is not in the list.
+func oneOf(field, value string, list []string) error {
+	if slices.Contains(list, value) {
+		return nil
+	}
+	return badRequest(field, "%s is not one of %s", field, strings.Join(list, ", "))
 }
 
 func (q *request) param(name string) string { return q.query.Get(name) }
@@ -148,15 +158,6 @@ func (q *request) number(name string, least, most uint64, want string) (*uint64,
 		return nil, badRequest(name, "%s is not %s", name, want)
 	}
 	return &n, nil
-}
-
-// filterOf returns a filter of package webhook with the query parameters as the fields of the same names.
-func filterOf[F any](q *request) (f F) {
-	for name := range q.query {
-		text, _ := json.Marshal(map[string]string{name: q.param(name)})
-		_ = json.Unmarshal(text, &f) // readQuery has checked the parameters
-	}
-	return f
 }
 
 // errAfter says that the parameter "after" is wrong.
@@ -280,8 +281,8 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 	switch {
 	case errors.Is(err, webhook.ErrUnsupported):
 		return refuse(api.CodeUnsupported, http.StatusNotImplemented, "", "the store does not support this")
-	case errors.Is(err, webhook.ErrNoDeadLetter):
-		return notFound("there is no such dead letter: it may have been replayed or discarded")
+	case errors.Is(err, webhook.ErrNoDelivery):
+		return notFound("there is no such delivery: it may have been retried, discarded, or delivered and not kept")
 	case errors.Is(err, webhook.ErrUnknownDestination):
 		return notFound("%v", err)
 	case errors.Is(err, audience.ErrSyncing), errors.Is(err, audience.ErrSuperseded):

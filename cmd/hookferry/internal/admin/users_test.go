@@ -324,7 +324,7 @@ func TestCloseEndsLongWork(t *testing.T) {
 func TestLongWorkIsBounded(t *testing.T) {
 	s := newServer(t, nil)
 	s.handler.works.TryAcquire(maxWorks)
-	got := ask[api.Error](s, 503, "POST", api.ReplayPath, `{"filter":{}}`)
+	got := ask[api.Error](s, 503, "POST", api.RetryPath, `{"query":{}}`)
 	if got.Code != api.CodeUnavailable {
 		t.Errorf("a piece of work over the bound: error %+v, want the code %s", got, api.CodeUnavailable)
 	}

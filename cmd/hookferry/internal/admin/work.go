@@ -52,21 +52,13 @@ func (q *request) untilClosed() (context.Context, context.CancelFunc) {
 }
 
 // A progress counts how much of a long request is done; see api.Progress.
-type progress struct{ done, total, joined, left atomic.Int64 }
+type progress struct{ done, total, claimed, joined, left atomic.Int64 }
 
 func (p *progress) now() api.Progress {
-	return api.Progress{Done: int(p.done.Load()), Total: int(p.total.Load()), Joined: int(p.joined.Load()), Left: int(p.left.Load())}
-}
-
-// follow runs work, which yields the number of items done so far. It returns the error of the work.
-func (p *progress) follow(work iter.Seq2[int, error]) error {
-	for done, err := range work {
-		p.done.Store(int64(done))
-		if err != nil {
-			return err
-		}
+	return api.Progress{
+		Done: int(p.done.Load()), Total: int(p.total.Load()), Claimed: int(p.claimed.Load()),
+		Joined: int(p.joined.Load()), Left: int(p.left.Load()),
 	}
-	return nil
 }
 
 // counting yields users and counts them. A user is done when the work asks for the next one.

@@ -7,6 +7,9 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -15,35 +18,30 @@ import (
 // The paths, for http.ServeMux, with their methods, parameters or bodies, and answers. Long
 // listings come in pages, by ?limit= and ?after=.
 const (
-	StatusPath         = "/api/v1/status"                                                  // GET: Status
-	NodesPath          = "/api/v1/nodes"                                                   // GET: Nodes
-	SourcesPath        = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Page[Source]
-	DestinationsPath   = "/api/v1/destinations"                                            // GET ?q=&source=&state=&sort=&limit=&after=: Destinations
-	DestinationPath    = "/api/v1/destinations/{destination}"                              // GET: Destination; PUT and PATCH ?by=&version= a document: Destination; DELETE ?waiting=keep|discard&by=&version=: Changed
-	SecretsPath        = "/api/v1/destinations/{destination}/secrets"                      // POST ?by=&version=: NewSecret; DELETE ?by=&version=: Destination
-	PausePath          = "/api/v1/destinations/{destination}/pause"                        // POST: Destination
-	ResumePath         = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
-	SeriesPath         = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
-	EventsPath         = "/api/v1/events"                                                  // GET ?destination=&type=&kind=&q=&limit=: Events
-	LivePath           = "/api/v1/events/live"                                             // GET ?destination=&type=&kind=&q=&after= the Seq of an event: a stream of Live
-	StoryPath          = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Delivery
-	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and the fields of a webhook.EndedFilter: Page[Delivery]
-	ResendPath         = "/api/v1/delivered/resend"                                        // POST webhook.EndedFilter: a stream of Progress
-	DeadPath           = "/api/v1/dead"                                                    // GET ?order=&limit=&after= and the fields of a webhook.EndedFilter: Page[Delivery]
-	DeadCountPath      = "/api/v1/dead/count"                                              // GET, the fields of a webhook.EndedFilter: Count
-	DeadLetterPath     = "/api/v1/dead/{key}"                                              // GET: Delivery
-	ReplayPath         = "/api/v1/dead/replay"                                             // POST Selection: a stream of Progress
-	DiscardPath        = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
-	WaitingPath        = "/api/v1/waiting"                                                 // GET ?limit=&after= and the fields of a webhook.WaitingFilter: Page[Delivery]
-	WaitingRetryPath   = "/api/v1/waiting/retry"                                           // POST webhook.WaitingFilter: Changed
-	WaitingDiscardPath = "/api/v1/waiting/discard"                                         // POST webhook.WaitingFilter: Changed
-	TestPath           = "/api/v1/test"                                                    // POST TestRequest: TestResult
-	DeletionsPath      = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
-	ErasuresPath       = "/api/v1/erasures"                                                // POST Erasure: Erased
-	AudiencesPath      = "/api/v1/audiences"                                               // GET ?destination=&q=&limit=&after=: Page[Audience]; POST Audience: Audience
-	MembersPath        = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT ?allowShrink=true lines: a stream of Progress
-	AccessPath         = "/api/v1/access"                                                  // GET, without a token: Access
-	OpenAPIPath        = "/api/v1/openapi.json"
+	StatusPath       = "/api/v1/status"                                                  // GET: Status
+	NodesPath        = "/api/v1/nodes"                                                   // GET: Nodes
+	SourcesPath      = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Page[Source]
+	DestinationsPath = "/api/v1/destinations"                                            // GET ?q=&source=&state=&sort=&limit=&after=: Destinations
+	DestinationPath  = "/api/v1/destinations/{destination}"                              // GET: Destination; PUT and PATCH ?by=&version= a document: Destination; DELETE ?waiting=keep|discard&by=&version=: Changed
+	SecretsPath      = "/api/v1/destinations/{destination}/secrets"                      // POST ?by=&version=: NewSecret; DELETE ?by=&version=: Destination
+	PausePath        = "/api/v1/destinations/{destination}/pause"                        // POST: Destination
+	ResumePath       = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
+	SeriesPath       = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
+	EventsPath       = "/api/v1/events"                                                  // GET ?destination=&type=&kind=&q=&limit=: Events
+	LivePath         = "/api/v1/events/live"                                             // GET ?destination=&type=&kind=&q=&after= the Seq of an event: a stream of Live
+	StoryPath        = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Delivery
+	DeliveriesPath   = "/api/v1/deliveries"                                              // GET ?order=&limit=&after= and the fields of a webhook.Query: Page[Delivery]
+	CountPath        = "/api/v1/deliveries/count"                                        // GET, the fields of a webhook.Query: Count
+	DeliveryPath     = "/api/v1/deliveries/{key}"                                        // GET: Delivery
+	RetryPath        = "/api/v1/deliveries/retry"                                        // POST Selection: a stream of Progress
+	DiscardPath      = "/api/v1/deliveries/discard"                                      // POST Selection: a stream of Progress
+	TestPath         = "/api/v1/test"                                                    // POST TestRequest: TestResult
+	DeletionsPath    = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
+	ErasuresPath     = "/api/v1/erasures"                                                // POST Erasure: Erased
+	AudiencesPath    = "/api/v1/audiences"                                               // GET ?destination=&q=&limit=&after=: Page[Audience]; POST Audience: Audience
+	MembersPath      = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT ?allowShrink=true lines: a stream of Progress
+	AccessPath       = "/api/v1/access"                                                  // GET, without a token: Access
+	OpenAPIPath      = "/api/v1/openapi.json"
 )
 
 // A stream is one JSON value a line, each flushed at once. Empty lines keep the
@@ -172,10 +170,9 @@ type Rates struct {
 	Dead      float64 `json:"dead"`
 }
 
-// A Page is a part of a listing. Sources are listed by name, audiences by destination and trait,
-// waiting deliveries in the order in which they are due, dead letters as the parameter "order" says,
-// and delivered deliveries the latest first. If the last delivery on a page does not wait any more,
-// the listing of waiting deliveries starts again from the first.
+// A Page is a part of a listing. Sources are listed by name, audiences by destination and trait, and
+// deliveries in the order of acceptance, the newest first unless the parameter "order" says oldest.
+// A page of deliveries may be short, or empty, although more follow: the server looks at up to 10,000.
 type Page[T any] struct {
 	Items []T    `json:"items"`
 	After string `json:"after,omitempty"` // the parameter that continues the listing; empty at its end
@@ -339,7 +336,7 @@ type Event struct {
 
 // The query parameters. Most select the objects whose field of the same name has the given value. "q"
 // is a text in the name, in upper or lower case; for events in the id or the body. "kind" and "state"
-// may be repeated, and for a deletion "source".
+// may be repeated, "destination" for deliveries, and "source" for a deletion.
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"
@@ -380,11 +377,11 @@ type Live struct {
 }
 
 // A Delivery is what is known of a delivery. Listings leave out its Body, and all Attempts but the
-// latest. A dead one without a Key was replayed or discarded, with no news since.
+// latest. A dead one without a Key was retried or discarded, with no news since.
 type Delivery struct {
-	Key string `json:"key,omitempty"` // of a dead letter, or of a delivered delivery that the store keeps
+	Key string `json:"key,omitempty"` // see KeyOf; empty if it comes from the memory of the server, not from the store
 	Names
-	State       string            `json:"state"` // waiting, delivered, dead
+	State       webhook.State     `json:"state"`
 	Accepted    time.Time         `json:"accepted,omitzero"`
 	Due         time.Time         `json:"due,omitzero"`     // when the next attempt is due
 	Expires     time.Time         `json:"expires,omitzero"` // when it is given up; unknown before the first attempt
@@ -396,18 +393,46 @@ type Delivery struct {
 	Body        json.RawMessage   `json:"body,omitempty"`
 }
 
-// DeliveryOf converts a delivery, which has ended at the time ended, or waits if that is zero.
-func DeliveryOf(d *webhook.Delivery, state string, ended time.Time) Delivery {
-	a := Delivery{
-		Names: Names{Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type},
-		State: state, Accepted: d.Accepted.UTC(), Ended: ended.UTC(),
-		Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: append([]webhook.Attempt{}, d.Attempts...), Body: d.Body,
+// DeliveryOf converts a delivery of the store.
+func DeliveryOf(r *webhook.Record) Delivery {
+	d := Delivery{
+		Key:   KeyOf(r.Ref()),
+		Names: Names{Destination: r.Destination, ID: r.MessageID, Source: r.Source, User: r.User, Event: r.Event, Type: r.Type},
+		State: r.State, Accepted: r.Accepted.UTC(), Ended: r.At.UTC(), Reason: string(r.Reason),
+		Tries: r.Tries, TraceParent: r.Trace.Parent, Attempts: append([]webhook.Attempt{}, r.Attempts...), Body: r.Body,
 	}
-	if ended.IsZero() {
-		a.Due, a.Expires = d.Due.UTC(), d.Expires.UTC()
+	if r.State == webhook.StateWaiting || r.State == webhook.StateClaimed {
+		d.Due, d.Expires = r.Due.UTC(), r.Expires.UTC()
 	}
-	return a
+	return d
 }
+
+// KeyOf returns the key of a delivery: its destination, a colon, and its number in base 36.
+func KeyOf(r webhook.Ref) string { return r.Destination + ":" + Cursor(r.Seq) }
+
+// ParseKey returns the delivery that a key names.
+func ParseKey(key string) (r webhook.Ref, err error) {
+	colon := strings.LastIndexByte(key, ':')
+	if colon >= 0 {
+		r.Destination = key[:colon]
+		r.Seq, err = ParseCursor(key[colon+1:])
+	}
+	if colon <= 0 || err != nil {
+		return r, fmt.Errorf("%q is not the key of a delivery, such as crm:k3f9", key)
+	}
+	return r, nil
+}
+
+// Cursor is the Page.After behind the delivery with a number, or "" for 0.
+func Cursor(seq uint64) string {
+	if seq == 0 {
+		return ""
+	}
+	return strconv.FormatUint(seq, 36)
+}
+
+// ParseCursor returns the number in a Cursor.
+func ParseCursor(text string) (uint64, error) { return strconv.ParseUint(text, 36, 64) }
 
 // Changed counts the waiting deliveries that a request changed.
 type Changed struct {
@@ -415,21 +440,26 @@ type Changed struct {
 	Claimed int `json:"claimed"` // not changed, because they are being attempted
 }
 
-// The orders of dead letters: the oldest first, which is the default, or the newest first.
+// The orders of deliveries.
 const (
 	OrderOldest = "oldest"
 	OrderNewest = "newest"
 )
 
-// Count is how many dead letters a filter selects.
+// DeliveryStates are the states of deliveries.
+var DeliveryStates = []string{string(webhook.StateWaiting), string(webhook.StateClaimed), string(webhook.StateDelivered), string(webhook.StateDead)}
+
+// Count is how many deliveries a query selects.
 type Count struct {
-	Count int `json:"count"`
+	Count   int  `json:"count"`
+	Stopped bool `json:"stopped,omitempty"` // counting took too long: there may be more
 }
 
-// A Selection names dead letters, either by Keys or by Filter.
+// A Selection names deliveries to retry or discard, either by Keys or by Query. A Query without
+// states selects dead letters.
 type Selection struct {
-	Keys   []string             `json:"keys,omitempty"`
-	Filter *webhook.EndedFilter `json:"filter,omitempty"`
+	Keys  []string       `json:"keys,omitempty"`
+	Query *webhook.Query `json:"query,omitempty"`
 }
 
 // Progress is one line of the stream that answers a long request, sent every second. A stream whose
@@ -437,12 +467,13 @@ type Selection struct {
 // that the server has read; after an Error, the work for the last 2,048 of them may be missing. A
 // client can repeat the request to do the rest.
 type Progress struct {
-	Done   int    `json:"done"`
-	Total  int    `json:"total,omitempty"` // 0 if the total is unknown
-	Ended  bool   `json:"ended,omitempty"`
-	Joined int    `json:"joined,omitempty"` // users that joined, for a sync
-	Left   int    `json:"left,omitempty"`   // users that left, for a sync
-	Error  *Error `json:"error,omitempty"`  // why the work ended early; items that were done stay done
+	Done    int    `json:"done"`
+	Total   int    `json:"total,omitempty"` // 0 if the total is unknown
+	Ended   bool   `json:"ended,omitempty"`
+	Claimed int    `json:"claimed,omitempty"` // deliveries that were skipped because they are being attempted
+	Joined  int    `json:"joined,omitempty"`  // users that joined, for a sync
+	Left    int    `json:"left,omitempty"`    // users that left, for a sync
+	Error   *Error `json:"error,omitempty"`   // why the work ended early; items that were done stay done
 }
 
 // A TestRequest asks the server to send sample calls at once, without storing them. Exactly one of

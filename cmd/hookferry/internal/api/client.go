@@ -33,7 +33,7 @@ const (
 	maxAnswer  = 64 << 20 // an answer that is no stream
 	maxLine    = 4 << 20  // a line of a stream
 	maxRefusal = 64 << 10 // an answer that is an Error
-	pageSize   = 500      // values of a listing in one request
+	PageSize   = 500      // values of a listing in one request
 )
 
 // ErrCutOff ends a stream without its last line. Work that the server had done stays done.
@@ -128,27 +128,34 @@ func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 	return out, nil
 }
 
-// List yields the values of a listing, page after page, up to the first error.
-func List[T any](ctx context.Context, c *Client, listing string, query url.Values) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		asked := url.Values{ParamLimit: {strconv.Itoa(pageSize)}}
+// Pages yields the pages of a listing, up to the first error.
+func Pages[T any](ctx context.Context, c *Client, listing string, query url.Values) iter.Seq2[Page[T], error] {
+	return func(yield func(Page[T], error) bool) {
+		asked := url.Values{ParamLimit: {strconv.Itoa(PageSize)}}
 		maps.Copy(asked, query)
 		for {
 			page, err := Do[Page[T]](ctx, c, Request{Path: listing, Query: asked})
-			if err != nil {
-				var zero T
-				yield(zero, err)
+			if !yield(page, err) || err != nil || page.After == "" {
 				return
 			}
+			asked.Set(ParamAfter, page.After)
+		}
+	}
+}
+
+// List yields the values of a listing, page after page, up to the first error.
+func List[T any](ctx context.Context, c *Client, listing string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for page, err := range Pages[T](ctx, c, listing, query) {
 			for _, v := range page.Items {
 				if !yield(v, nil) {
 					return
 				}
 			}
-			if page.After == "" {
-				return
+			if err != nil {
+				var zero T
+				yield(zero, err)
 			}
-			asked.Set(ParamAfter, page.After)
 		}
 	}
 }

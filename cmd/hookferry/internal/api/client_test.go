@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
 )
 
 func TestNewClientTakesAddressesAndURLs(t *testing.T) {
@@ -70,9 +71,9 @@ func TestDoSendsRequests(t *testing.T) {
 		{"destinations", api.Request{Path: api.DestinationsPath, Query: url.Values{api.ParamQuery: {"a b"}, api.ParamState: {"ok", "idle"}, api.ParamAfter: {"7:a"}}},
 			"GET /base/api/v1/destinations?after=7%3Aa&q=a+b&state=ok&state=idle  "},
 		{"pause", api.Request{Method: "POST", Path: api.Path(api.PausePath, "a/b c")}, "POST /base/api/v1/destinations/a%2Fb%20c/pause  "},
-		{"show", api.Request{Path: api.Path(api.DeadLetterPath, "k/1")}, "GET /base/api/v1/dead/k%2F1  "},
-		{"replay", api.Request{Method: "POST", Path: api.ReplayPath, Body: api.Selection{Keys: []string{"a", "b"}}},
-			`POST /base/api/v1/dead/replay application/json {"keys":["a","b"]}`},
+		{"show", api.Request{Path: api.Path(api.DeliveryPath, "k/1:a")}, "GET /base/api/v1/deliveries/k%2F1:a  "},
+		{"retry", api.Request{Method: "POST", Path: api.RetryPath, Body: api.Selection{Keys: []string{"a", "b"}}},
+			`POST /base/api/v1/deliveries/retry application/json {"keys":["a","b"]}`},
 		{"delete by lines", api.Request{Method: "POST", Path: api.DeletionsPath, Query: url.Values{api.ParamSource: {"web", "app"}}, Body: strings.NewReader("u1\nu2\n")},
 			"POST /base/api/v1/deletions?source=web&source=app text/plain u1\nu2\n"},
 		{"sync", api.Request{Method: "PUT", Path: api.Path(api.MembersPath, "acme", "Big Spenders"), Body: strings.NewReader("u1\n")},
@@ -159,7 +160,7 @@ func TestWorkReportsItsEnd(t *testing.T) {
 			})
 			var got []int
 			var last error
-			for p, err := range api.Work(t.Context(), c, api.Request{Method: http.MethodPost, Path: api.ReplayPath}) {
+			for p, err := range api.Work(t.Context(), c, api.Request{Method: http.MethodPost, Path: api.RetryPath}) {
 				got, last = append(got, p.Done), err
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -192,7 +193,7 @@ func TestListReadsAllPages(t *testing.T) {
 			t.Errorf("the server got after=%s, want none or 2", after)
 		}
 	})
-	all := api.List[api.Delivery](t.Context(), c, api.DeadPath, url.Values{api.ParamReason: {"refused"}})
+	all := api.List[api.Delivery](t.Context(), c, api.DeliveriesPath, url.Values{api.ParamReason: {"refused"}})
 	for range 2 { // each loop begins at the first page
 		var keys []string
 		for d, err := range all {
@@ -203,6 +204,19 @@ func TestListReadsAllPages(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"1", "2", "3"}, keys); diff != "" {
 			t.Errorf("keys (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestKeysAreParsed(t *testing.T) {
+	for _, want := range []webhook.Ref{{Destination: "crm", Seq: 1}, {Destination: "a:b/c", Seq: 1<<64 - 1}} {
+		if got, err := api.ParseKey(api.KeyOf(want)); got != want || err != nil {
+			t.Errorf("ParseKey(%q) = %+v, %v, want %+v", api.KeyOf(want), got, err, want)
+		}
+	}
+	for _, key := range []string{"", "crm", "crm:", ":1", "crm:1.", "crm:-1", "crm:zzzzzzzzzzzzzzz"} {
+		if got, err := api.ParseKey(key); err == nil {
+			t.Errorf("ParseKey(%q) = %+v, want an error", key, got)
 		}
 	}
 }

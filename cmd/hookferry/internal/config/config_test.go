@@ -321,8 +321,8 @@ func TestLoadReportsEveryProblem(t *testing.T) {
 			"6:19: history.maxAge: 1m0s to 87600h0m0s are allowed",
 			"6:33: history.maxBytes: 1MB to 1TB are allowed",
 		}},
-		{"a history in a shared store", "queue: {url: 'postgres://u@a.example/b'}\nhistory: {maxAge: 1h}\n" + minimal, []string{
-			"2:19: history.maxAge: is for the store in the data folder; with queue.url nothing that was delivered is kept",
+		{"a history in JetStream", "queue: {url: 'nats://a.example'}\nhistory: {maxAge: 1h}\n" + minimal, []string{
+			"2:19: history.maxAge: is for the store in the data folder and for PostgreSQL; with NATS servers nothing that was delivered is kept",
 		}},
 		{"addresses and URLs", "listen: '8080'\nbaseURL: ftp://x\nadmin: {listen: nowhere}\ntracing: {endpoint: otel:1}\nwebhooks: {name: 'a b', proxy: 'http://:x'}\n" + minimal, []string{
 			"1:9: listen: want an address such as :8080 or localhost:8080",

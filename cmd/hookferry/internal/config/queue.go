@@ -137,7 +137,7 @@ func (r *reader) queue(s *Settings) {
 		r.refuse(err != nil, "queue.url", "%v", err)
 	}
 	r.refuse(q.Shared() && s.Limits.Store != 0, "limits.store", "is for the store in the data folder; with queue.url the database has its own limits")
-	r.refuse(q.Shared() && s.History.MaxAge != 0, "history.maxAge", "is for the store in the data folder; with queue.url nothing that was delivered is kept")
+	r.refuse(q.Store() == JetStream && s.History.MaxAge != 0, "history.maxAge", "is for the store in the data folder and for PostgreSQL; with NATS servers nothing that was delivered is kept")
 	schema := len(q.Postgres.Schema)
 	r.refuse(schema == 0 || schema > 63, "queue.postgres.schema", "want 1 to 63 bytes")
 	r.refuse(!isStream(q.NATS.Stream), "queue.nats.stream", "want 1 to 64 letters, digits, - and _")

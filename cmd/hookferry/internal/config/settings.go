@@ -128,7 +128,7 @@ type Webhooks struct {
 	Proxy        signature.Secret `yaml:"proxy"`      // URL of an http or socks5 proxy for all endpoints
 }
 
-// History bounds the delivered deliveries in the data folder. The oldest are removed first.
+// History bounds the deliveries that are kept after they were delivered. The oldest are removed first.
 type History struct {
 	MaxAge   time.Duration `yaml:"maxAge" allow:"0 or 1m to 87600h"` // zero keeps none
 	MaxBytes Size          `yaml:"maxBytes" allow:"1MB to 1TB"`

@@ -52,7 +52,7 @@ func BenchmarkDelivery(b *testing.B) {
 				d := &batch[i%100]
 				attempt.At = time.Now().Add(-time.Millisecond)
 				f.Attempted(webhook.Attempted{Delivery: *d, Attempt: attempt, Outcome: webhook.OutcomeDelivered})
-				f.Ended(webhook.Ended{Delivery: *d, At: attempt.At})
+				f.Ended(webhook.Record{Delivery: *d, At: attempt.At})
 			}
 		})
 	}

@@ -138,7 +138,7 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 }
 
 // Ended implements webhook.Observer.
-func (f *Feed) Ended(ended webhook.Ended) {
+func (f *Feed) Ended(ended webhook.Record) {
 	d := &ended.Delivery
 	e, step := api.Event{At: ended.At.UTC(), Kind: KindDelivered}, cell{delivered: 1}
 	if ended.Reason != "" {

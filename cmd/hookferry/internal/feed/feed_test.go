@@ -47,7 +47,7 @@ func (t recorder) succeeds(d webhook.Delivery, took time.Duration) {
 		Delivery: d, Outcome: webhook.OutcomeDelivered,
 		Attempt: webhook.Attempt{At: time.Now().Add(-took).UTC(), Took: webhook.Millis(took), Try: d.Tries + 1, Endpoint: "https://a.example/", Status: 200},
 	})
-	t.Ended(webhook.Ended{Delivery: d, At: time.Now().UTC()})
+	t.Ended(webhook.Record{Delivery: d, At: time.Now().UTC()})
 }
 
 // fails reports a failed attempt of d. The next attempt is due after wait. If wait is 0, d
@@ -65,7 +65,7 @@ func (t recorder) fails(d *webhook.Delivery, wait time.Duration) {
 	}
 	t.Attempted(attempted)
 	if wait == 0 {
-		t.Ended(webhook.Ended{Delivery: *d, Reason: webhook.ReasonExpired, At: time.Now().UTC()})
+		t.Ended(webhook.Record{Delivery: *d, Reason: webhook.ReasonExpired, At: time.Now().UTC()})
 	}
 }
 
@@ -101,7 +101,7 @@ func TestStoryFollowsADelivery(t *testing.T) {
 		due := begin.Add(3 * time.Second)
 		names := api.Names{Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track"}
 		want := api.Delivery{
-			Names: names, State: StateWaiting, Accepted: begin, Due: due, Tries: 1,
+			Names: names, State: webhook.StateWaiting, Accepted: begin, Due: due, Tries: 1,
 			Attempts: []webhook.Attempt{{
 				At: begin.Add(time.Second), Took: webhook.Millis(time.Millisecond), Try: 1, Endpoint: "https://a.example/", Status: 503,
 				Reason: "server_error", Answer: "try later",
@@ -117,7 +117,7 @@ func TestStoryFollowsADelivery(t *testing.T) {
 		f.fails(&d, 0)
 		s, _ = f.Story("crm", "", "m1")
 		ended := begin.Add(3 * time.Second)
-		want.State, want.Reason, want.Due, want.Ended, want.Tries = KindDead, "expired", time.Time{}, ended, 2
+		want.State, want.Reason, want.Due, want.Ended, want.Tries = webhook.StateDead, "expired", time.Time{}, ended, 2
 		want.Attempts = append(want.Attempts, want.Attempts[0])
 		want.Attempts[1].At, want.Attempts[1].Try = ended, 2
 		diff(t, "story of the dead letter", s, want)
@@ -150,7 +150,7 @@ func TestSourcesHaveStoriesOfTheirOwn(t *testing.T) {
 		{"", "id of shop", "shop dead"},
 		{"backend", "m1", " "},
 	} {
-		if s, _ := f.Story("crm", tt.source, tt.id); s.Source+" "+s.State != tt.want {
+		if s, _ := f.Story("crm", tt.source, tt.id); s.Source+" "+string(s.State) != tt.want {
 			t.Errorf("Story of %q from %q: %s %s, want %s", tt.id, tt.source, s.Source, s.State, tt.want)
 		}
 	}
@@ -166,7 +166,7 @@ func TestStoryIsCompletedByItsEnd(t *testing.T) {
 		d.Attempts, d.Tries = []webhook.Attempt{before}, 1
 		f.succeeds(d, time.Millisecond)
 		s, _ := f.Story("crm", "", "m1")
-		if s.State != KindDelivered || len(s.Attempts) != 2 || s.Attempts[0].Reason != "timeout" || s.Attempts[1].Status != 200 || s.Body == nil {
+		if s.State != webhook.StateDelivered || len(s.Attempts) != 2 || s.Attempts[0].Reason != "timeout" || s.Attempts[1].Status != 200 || s.Body == nil {
 			t.Errorf("story %+v, want two attempts, the first of them a timeout, and the body", s)
 		}
 	})

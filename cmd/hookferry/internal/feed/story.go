@@ -11,9 +11,6 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// StateWaiting is the state of a delivery until it ends. Then its state is KindDelivered or KindDead.
-const StateWaiting = "waiting"
-
 type key struct{ destination, id string }
 
 // A delivery is a delivery of which the Feed keeps events.
@@ -92,7 +89,7 @@ func (f *Feed) Story(destination, source, id string) (api.Delivery, bool) {
 
 // story makes the story of d, with up to store.MaxAttempts attempts: the first two and the latest.
 func (f *Feed) story(d *delivery) api.Delivery {
-	s := api.Delivery{Names: d.Names, State: StateWaiting, Accepted: d.accepted, TraceParent: d.traceParent, Body: d.body}
+	s := api.Delivery{Names: d.Names, State: webhook.StateWaiting, Accepted: d.accepted, TraceParent: d.traceParent, Body: d.body}
 	attempts := []webhook.Attempt{}
 	for _, e := range f.events {
 		switch {
@@ -100,10 +97,10 @@ func (f *Feed) story(d *delivery) api.Delivery {
 		case e.Kind == KindAttempt:
 			attempts = append(attempts, *e.Attempt)
 			if !e.Due.IsZero() {
-				s.State, s.Reason, s.Ended, s.Due = StateWaiting, "", time.Time{}, e.Due
+				s.State, s.Reason, s.Ended, s.Due = webhook.StateWaiting, "", time.Time{}, e.Due
 			}
 		case e.Kind != KindAccepted:
-			s.State, s.Reason, s.Ended, s.Due = e.Kind, e.Reason, e.At, time.Time{}
+			s.State, s.Reason, s.Ended, s.Due = webhook.State(e.Kind), e.Reason, e.At, time.Time{}
 		}
 	}
 	// The Feed has no events of the attempts of other processes, or before the start of this one.

@@ -27,7 +27,7 @@ func (o *observers) Attempted(a webhook.Attempted) {
 	}
 }
 
-func (o *observers) Ended(e webhook.Ended) {
+func (o *observers) Ended(e webhook.Record) {
 	for _, of := range o.all {
 		of.Ended(e)
 	}

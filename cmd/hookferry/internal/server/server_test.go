@@ -514,7 +514,7 @@ func TestReloadShowsNoSettingsThatAwaitARestart(t *testing.T) {
 		if s.read(api.StatusPath, &status); !status.Config.History {
 			t.Error("the status says that the server keeps no delivered deliveries, but it does until the restart")
 		}
-		if code, text := s.request("GET", s.admin()+api.DeliveredPath); code != 200 {
+		if code, text := s.request("GET", s.admin()+api.DeliveriesPath+"?state=delivered"); code != 200 {
 			t.Errorf("the list of delivered deliveries: status %d, want 200: %s", code, text)
 		}
 	})

@@ -42,7 +42,7 @@ func openStore(ctx context.Context, settings *config.Settings, name string, logg
 	key := "queue.url"
 	switch settings.Queue.Store() {
 	case config.PostgreSQL:
-		s, err = openPostgres(ctx, &settings.Queue, name, logger)
+		s, err = openPostgres(ctx, settings, name, logger)
 	case config.JetStream:
 		s, err = openNATS(ctx, &settings.Queue, name, logger)
 	default:
@@ -128,7 +128,8 @@ func storeSize(folder string) (size int64, err error) {
 	return size, nil
 }
 
-func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
+func openPostgres(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (*store, error) {
+	c := &settings.Queue
 	pc, err := c.Pool("hookferry " + name)
 	if err != nil { // the check accepted the URL, but the environment variables of libpq count, too
 		return nil, errors.New("is not a URL of PostgreSQL")
@@ -139,7 +140,7 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 	}
 	q, err := pgqueue.Open(ctx, pool, pgqueue.Config{
 		Schema: c.Postgres.Schema, NoMigrate: !c.Postgres.Migrate, NoListen: c.Postgres.Pooler, Claim: c.Postgres.Claim,
-		Node: name, Logger: logger,
+		Node: name, Logger: logger, History: settings.History.MaxAge, HistoryBytes: int64(settings.History.MaxBytes),
 	})
 	if err != nil {
 		pool.Close()

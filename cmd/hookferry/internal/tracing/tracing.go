@@ -296,7 +296,7 @@ func server(endpoint string) []attribute.KeyValue {
 }
 
 // Ended implements webhook.Observer.
-func (t *Tracer) Ended(e webhook.Ended) {
+func (t *Tracer) Ended(e webhook.Record) {
 	d := &e.Delivery
 	ctx, recorded := parent(d.Trace)
 	if !recorded {

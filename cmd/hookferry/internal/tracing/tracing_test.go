@@ -107,10 +107,10 @@ func attributes(kvs []*common.KeyValue) map[string]string {
 // ends sends the end of each delivery to a channel, after the tracer has seen it.
 type ends struct {
 	webhook.Observer
-	ended chan webhook.Ended
+	ended chan webhook.Record
 }
 
-func (e *ends) Ended(end webhook.Ended) {
+func (e *ends) Ended(end webhook.Record) {
 	e.Observer.Ended(end)
 	e.ended <- end
 }
@@ -125,7 +125,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	defer network.Close()
 	toGood := network.Receiver("http://good.example/hook", "", step.Answer(503), step.Answer(200))
 	network.Receiver("http://gone.example/hook", "", step.Answer(410))
-	observer := &ends{tracer, make(chan webhook.Ended, 2)}
+	observer := &ends{tracer, make(chan webhook.Record, 2)}
 	forwarder, err := webhook.New(webhook.Config{
 		Store: testkit.Must(memqueue.Open(memqueue.Config{})),
 		Destinations: []webhook.Destination{
@@ -414,7 +414,7 @@ func export(t *testing.T, headers map[string]signature.Secret, handle http.Handl
 			Tracing: config.Tracing{Endpoint: url, Headers: headers, Sample: 1},
 			Dial:    network.DialContext, Logger: slog.New(slog.NewTextHandler(&text, nil)),
 		})
-		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
+		tracer.Ended(webhook.Record{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
 		if err := tracer.Shutdown(context.Background()); err != nil {
 			text.WriteString(err.Error())
 		}
@@ -536,7 +536,7 @@ func TestUntracedDeliveriesMakeNoSpans(t *testing.T) {
 		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
 		for _, parent := range []string{"", "00-" + traceID + "-" + caller + "-00", "x"} {
 			tracer.Attempted(webhook.Attempted{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
-			tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
+			tracer.Ended(webhook.Record{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
 		}
 		if err := tracer.Shutdown(context.Background()); err != nil {
 			t.Fatal(err)
@@ -615,7 +615,7 @@ func TestSpansReplaceInvalidUTF8(t *testing.T) {
 		tracer := r.start(t, "", Config{Tracing: config.Tracing{Sample: 1}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 		trace, now := event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
 		tracer.Attempted(webhook.Attempted{Delivery: webhook.Delivery{Destination: "c\xffm", MessageID: "m\xff", Type: "t\xff", Trace: trace}, Attempt: webhook.Attempt{At: now}})
-		tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", MessageID: "m1", Type: "track", Trace: trace, Accepted: now}})
+		tracer.Ended(webhook.Record{At: now, Delivery: webhook.Delivery{Destination: "crm", MessageID: "m1", Type: "track", Trace: trace, Accepted: now}})
 		if err := tracer.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}

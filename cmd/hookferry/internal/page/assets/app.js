@@ -12,8 +12,7 @@ import destinations from './views/destinations.js'
 import destination from './views/destination.js'
 import edit from './views/edit.js'
 import delivery from './views/delivery.js'
-import find from './views/find.js'
-import dead from './views/dead.js'
+import deliveries from './views/deliveries.js'
 import sources from './views/sources.js'
 import tester from './views/tester.js'
 import users from './views/users.js'
@@ -27,8 +26,7 @@ const routes = [
   ['destinations/:destination', destination, 'destinations'],
   ['destinations/:destination/edit', edit, 'destinations'],
   ['destinations/:destination/deliveries/:id', delivery, 'destinations'],
-  ['find', find, 'find'],
-  ['dead', dead, 'dead'],
+  ['deliveries', deliveries, 'deliveries'],
   ['sources', sources, 'sources'],
   ['test', tester, 'test'],
   ['users', users, 'users'],

@@ -81,6 +81,6 @@ export function size(bytes) {
 }
 
 // plural is a number with its noun.
-export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`
+export const plural = (n, one, many = one.replace(/([^aeiou])y$/, '$1ie') + 's') => `${count(n)} ${n === 1 ? one : many}`
 
 export const percent = (part, all) => (all > 0 ? `${Math.floor((100 * part) / all)} %` : '')

@@ -1,4 +1,4 @@
-// Long work, such as a replay: it goes on while its progress is shown in the
+// Long work, such as a retry: it goes on while its progress is shown in the
 // corner of every view.
 import { el, say, text } from './dom.js'
 import { count, percent, plural, size } from './format.js'

@@ -3,7 +3,7 @@
 import { el, replace } from './dom.js'
 import { open } from './parts.js'
 
-const go = { o: ['#/', 'Overview'], e: ['#/events', 'Events'], d: ['#/destinations', 'Destinations'], l: ['#/dead', 'Dead letters'],
+const go = { o: ['#/', 'Overview'], e: ['#/events', 'Events'], d: ['#/destinations', 'Destinations'], l: ['#/deliveries', 'Deliveries'],
   s: ['#/sources', 'Sources'], t: ['#/test', 'Tester'], u: ['#/users', 'Users'] }
 
 const offKey = 'hookferry.keys'

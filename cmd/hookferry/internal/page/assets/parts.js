@@ -256,15 +256,15 @@ export function pager(load) {
       load()
     },
     // update says that the page has n entries of total, and which after gives the next
-    // page. An empty page turns back to the one before it. A single page shows no buttons.
+    // page. An empty last page turns back to the one before it. A single page shows no buttons.
     update(n, total, after = '') {
       shown = n
       following = after
-      if (n === 0 && afters.length > 1) return turn(-1)
+      if (n === 0 && !after && afters.length > 1) return turn(-1)
       text(place, n > 0 ? `${count(before + 1)} – ${count(before + n)}${total ? ` of ${count(total)}` : ''}` : '')
       previous.disabled = afters.length === 1
       next.disabled = !following
-      node.hidden = n === 0 || (afters.length === 1 && !following)
+      node.hidden = !following && (n === 0 || afters.length === 1)
     },
   }
 }

@@ -87,6 +87,7 @@ export function happened(e) {
 
 export const states = {
   waiting: ['Waiting', 'wait'],
+  claimed: ['Being attempted', 'in'],
   delivered: ['Delivered', 'ok'],
   dead: ['Dead', 'bad'],
 }

@@ -8,7 +8,7 @@ import { launch, leave, overflow, visit } from './browser.mjs'
 import { Receiver, Server, until } from './serve.mjs'
 
 const narrow = { viewport: { width: 390, height: 844 } }
-const views = ['#/destinations', '#/find', '#/dead', '#/test', '#/users']
+const views = ['#/destinations', '#/deliveries', '#/test', '#/users']
 
 let browser
 let receiver
@@ -84,44 +84,78 @@ test('the link to a destination in trouble stays the same while its line changes
 })
 
 test('a delivery that waits is retried from its own page', async () => {
-  const { items: [{ id }] } = await server.api('waiting?destination=busy')
+  const { items: [{ id }] } = await server.api('deliveries?destination=busy&state=waiting')
   const page = await visit(browser, `${server.page}#/destinations/busy/deliveries/${id}`)
   const came = receiver.on('/busy')
   await page.getByRole('button', { name: 'Retry now' }).click()
-  await page.locator('.job').getByText(/Due now|being attempted|does not wait/).waitFor()
+  await page.locator('.job').getByText(/Retried/).waitFor()
   await until('it is attempted', () => receiver.on('/busy') > came)
   await leave(page)
 })
 
-test('a delivery is found by its messageId, its user and its destination', async () => {
-  const page = await visit(browser, `${server.page}#/find`)
+test('a delivery is found by its state, its user, its event, its messageId and its destination', async () => {
+  const page = await visit(browser, `${server.page}#/deliveries`, { expected: [/404/] })
   const find = async (label, value) => {
     await page.getByRole('searchbox', { name: label }).or(page.getByRole('combobox', { name: label })).fill(value)
-    await page.getByRole('button', { name: 'Find' }).click()
+    await page.keyboard.press('Enter')
   }
-  await page.getByRole('button', { name: 'Find' }).click()
-  await page.getByText('Give a messageId, a user or a destination.').waitFor()
   await find('User', 'nobody')
-  await page.getByRole('heading', { name: 'None' }).waitFor()
+  await page.getByText('No delivery matches the filter.').waitFor()
   await find('User', 'u1') // of the suggested command
-  for (const word of ['Delivered', 'Dead', 'Waiting']) await row(page, word).first().waitFor()
+  await find('Event', 'Signed*')
+  for (const word of ['Dead', 'Waiting']) {
+    await page.getByLabel('State').selectOption({ label: word })
+    await until(`only those that are ${word} are listed`, async () => {
+      const n = await page.locator('tbody tr').count()
+      return n > 0 && (await row(page, word).count()) === n
+    })
+  }
+  await page.getByLabel('State').selectOption('delivered')
+  await page.getByText('delivered deliveries are not kept; history.maxAge keeps them').waitFor()
+  await page.getByText('The latest are among the events').waitFor()
+  await page.getByLabel('State').selectOption('dead')
+  await row(page, 'Refused').first().waitFor()
   const id = await row(page, 'Dead').first().locator('th a').innerText()
+  await page.getByLabel('State').selectOption('')
   await find('User', '')
+  await find('Event', '')
   await find('messageId', id)
-  await until('all of it is found', async () => (await row(page, id).count()) === 3) // of a call for three destinations
+  await until('all of it is found', async () => (await row(page, id).count()) === 2) // of a call for three destinations, one of which has taken it
   await find('Destination', 'busy')
   await until('one is found', async () => (await row(page, id).count()) === 1)
-  assert.match(page.url(), new RegExp(`id=${id}&destination=busy$`))
+  assert.match(page.url(), new RegExp(`destination=busy&id=${id}$`))
   await page.getByRole('link', { name: id }).click()
-  await page.getByRole('heading', { name: id }).getByText('Waiting').waitFor()
+  await page.getByRole('heading', { name: id }).getByText(/Waiting|Being attempted/).waitFor()
+  await leave(page)
+})
+
+test('a search that few deliveries fit goes on by itself, and then says how', async () => {
+  const page = await visit(browser, server.page)
+  const afters = []
+  const answer = (from, items) => page.route('**/api/v1/deliveries?*', (route) => {
+    const at = Number(new URL(route.request().url()).searchParams.get('after') ?? 0)
+    afters.push(at)
+    return route.fulfill({ json: at - from < 3 || !items ? { items: [], after: String(at + 1) } : { items } })
+  })
+  await answer(0)
+  await page.goto(`${server.page}#/deliveries?user=rare`)
+  await page.getByText('The search stopped after 20 steps').waitFor()
+  assert.deepEqual(afters, Array.from({ length: 20 }, (_, i) => i))
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
+  const { items } = await server.api('deliveries?limit=1')
+  await answer(20, items)
+  await page.getByRole('button', { name: 'Next' }).click()
+  await row(page, items[0].id).waitFor()
+  assert.deepEqual(afters.slice(20), [20, 21, 22, 23])
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
   await leave(page)
 })
 
 test('the button to copy covers no text', async () => {
   for (const viewport of [{ width: 1440, height: 900 }, narrow.viewport]) {
-    const page = await visit(browser, `${server.page}#/dead`, { viewport })
-    await page.locator('tbody .as-link').first().click()
-    await page.getByRole('dialog').locator('.code').waitFor()
+    const page = await visit(browser, `${server.page}#/deliveries?state=dead`, { viewport })
+    await page.locator('tbody th a').first().click()
+    await page.locator('.story .code').waitFor()
     const covers = await page.evaluate(() => [...document.querySelectorAll('.copy')].filter((button) => {
       const a = button.getBoundingClientRect()
       const b = button.parentElement.querySelector('pre, code').getBoundingClientRect()
@@ -132,11 +166,11 @@ test('the button to copy covers no text', async () => {
   }
 })
 
-test('Back closes the dialog of a dead letter', async () => {
+test('Back closes a dialog', async () => {
   const page = await visit(browser, `${server.page}#/sources`)
   await page.getByRole('heading', { name: 'Sources' }).waitFor()
-  await page.evaluate(() => { location.hash = '#/dead' })
-  await page.locator('tbody .as-link').first().click()
+  await page.evaluate(() => { location.hash = '#/deliveries?state=dead' })
+  await page.getByRole('button', { name: 'Discard all that match…' }).click()
   await page.getByRole('dialog').waitFor()
   await page.goBack()
   await page.getByRole('heading', { name: 'Sources' }).waitFor()
@@ -163,7 +197,7 @@ test('the tab of each view is in sight on a narrow screen', async () => {
 })
 
 test('after a restart the dead letters of before are counted', async () => {
-  const { count } = await server.api('dead/count?destination=refuses')
+  const { count } = await server.api('deliveries/count?state=dead&destination=refuses')
   assert.ok(count > 0)
   await server.kill()
   await server.restart()
@@ -186,10 +220,10 @@ test('a dead letter without an attempt says so', async () => {
     const response = await route.fetch()
     await route.fulfill({ response, json: f(await response.json()) })
   })
-  await change('**/api/v1/dead?*', (json) => ({ ...json, items: json.items.map(untried) }))
+  await change('**/api/v1/deliveries?*', (json) => ({ ...json, items: json.items.map(untried) }))
   await change('**/api/v1/story?*', untried)
-  const { items: [letter] } = await server.api('dead')
-  await page.goto(`${server.page}#/dead`)
+  const { items: [letter] } = await server.api('deliveries?state=dead')
+  await page.goto(`${server.page}#/deliveries?state=dead`)
   await row(page, 'refuses').first().getByText('no attempt was made').waitFor()
   await page.goto(`${server.page}#/destinations/refuses/deliveries/${letter.id}`)
   await page.getByText('Given up without an attempt: expired.').waitFor()
@@ -222,9 +256,9 @@ test('no request is refused before a token is asked for', async () => {
 test('what a destination refused is sent again from its own page', async () => {
   const page = await visit(browser, `${server.page}#/destinations/refuses`)
   const came = receiver.on('/refuses')
-  const { count } = await server.api('dead/count?destination=refuses')
-  await page.getByRole('button', { name: `Replay ${count} dead letter` }).click()
-  if (count > 1) await page.getByRole('dialog').getByRole('button', { name: 'Replay' }).click()
+  const { count } = await server.api('deliveries/count?state=dead&destination=refuses')
+  await page.getByRole('button', { name: `Retry ${count} dead letter` }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Retry' }).click()
   await until('they are sent again', () => receiver.on('/refuses') === came + count)
   await leave(page)
 })

@@ -286,7 +286,7 @@ test('thousands of destinations, and hundreds of sources and audiences, are list
     await until('one is found', async () => (await rows.count()) === 1)
     await page.getByRole('link', { name: '990 more' }).click()
     await page.getByText('1,000 match the filter').waitFor()
-    await hash(page, '#/dead')
+    await hash(page, '#/deliveries?state=dead')
     await page.getByLabel('Destination').fill('d199')
     await until('what is typed is completed', async () => (await page.locator('datalist option').count()) === 10)
 
@@ -351,7 +351,7 @@ test('a destination that fails says why, and when it is tried again', { timeout:
   await waiting.filter({ hasText: '503 come back later' }).first().waitFor()
   const came = receiver.on('/busy')
   await page.getByRole('button', { name: 'Retry now' }).click()
-  await page.locator('p.note').getByText(/due now|Nothing waits for a later time/).waitFor()
+  await page.locator('.job').getByText(/Retried/).waitFor()
   await until('it is attempted', () => receiver.on('/busy') > came)
   await page.getByRole('button', { name: 'Discard all…' }).click()
   await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click()
@@ -361,7 +361,7 @@ test('a destination that fails says why, and when it is tried again', { timeout:
 })
 
 test('the story of a delivery has every attempt and the body', { timeout: limit }, async () => {
-  const { items: [letter] } = await server.api('dead')
+  const { items: [letter] } = await server.api('deliveries?state=dead')
   const page = await visit(browser, `${server.page}#/destinations/${encodeURIComponent(letter.destination)}/deliveries/${letter.id}`)
   await page.getByRole('heading', { name: letter.id }).waitFor()
   await page.getByText('Given up after 1 try: refused.').waitFor()
@@ -381,20 +381,22 @@ test('the story of a delivery has every attempt and the body', { timeout: limit 
   // What was delivered is sent again.
   const came = receiver.on('/crm')
   await up.getByRole('button', { name: 'Send again' }).click()
-  await up.locator('.job').getByText('Sent again.').waitFor()
+  await up.locator('.job').getByText('Retried 1 delivery').waitFor()
   await until('it came again', () => receiver.on('/crm') === came + 1)
   await leave(up)
 
-  // From the overview that is two clicks: Find, and the button beside what was found.
+  // From the overview, by its messageId.
   await server.track('web-key', 1, () => ({ messageId: 'm-found', event: 'Found', userId: 'u1' }))
-  await until('it is kept', async () => (await server.api('delivered?id=m-found')).items.some((d) => d.destination === 'crm'))
+  await until('it is kept', async () => (await server.api('deliveries?id=m-found&state=delivered')).items.some((d) => d.destination === 'crm'))
   const overview = await visit(browser, server.page)
-  await overview.getByRole('link', { name: 'Find', exact: true }).click()
-  await overview.getByRole('searchbox', { name: 'messageId' }).fill('m-found')
+  await overview.getByRole('link', { name: 'Deliveries' }).click()
+  await overview.keyboard.press('/')
+  await overview.keyboard.type('m-found')
   await overview.keyboard.press('Enter')
   const arrived = receiver.on('/crm')
-  await overview.locator('tbody tr', { hasText: 'crm' }).getByRole('button', { name: 'Send again' }).click()
-  await overview.locator('.job').getByText('Sent again.').waitFor()
+  await overview.locator('tbody tr', { hasText: 'm-found' }).filter({ hasText: 'crm' }).getByRole('checkbox').check()
+  await overview.getByRole('button', { name: 'Retry 1 selected' }).click()
+  await overview.locator('.job').getByText('Retried 1 delivery').waitFor()
   await until('it came again', () => receiver.on('/crm') === arrived + 1)
   await leave(overview)
 
@@ -467,117 +469,120 @@ test('a server that says nothing of itself is listed', { timeout: limit }, async
   await leave(page)
 })
 
-test('dead letters are filtered, looked at, replayed and discarded', { timeout: limit }, async () => {
+test('deliveries are filtered, looked at, retried and discarded', { timeout: limit }, async () => {
   await server.track('both-key', 60)
-  await until('63 are dead', async () => (await server.api('dead/count')).count === 63)
-  const page = await visit(browser, `${server.page}#/dead`)
+  const dead = async () => (await server.api('deliveries/count?state=dead')).count
+  await until('63 are dead', async () => (await dead()) === 63)
+  const page = await visit(browser, `${server.page}#/deliveries?state=dead`)
   const rows = page.locator('tbody tr')
-  await page.getByText('63 deliveries given up and kept').waitFor()
-  await until('a page is listed', async () => (await rows.count()) === 50)
-  const newest = await rows.first().locator('time').getAttribute('datetime')
-  await page.getByLabel('Order').selectOption('oldest')
-  await until('the oldest is the first', async () => (await rows.first().locator('time').getAttribute('datetime')) < newest)
-  await page.getByLabel('Order').selectOption('newest')
+  const listed = (n) => until(`${n} are listed`, async () => (await rows.count()) === n)
+  const none = () => page.getByText('No delivery matches the filter.').waitFor()
+  await listed(50)
   await page.getByLabel('User').fill('user-7')
   await page.keyboard.press('Enter')
-  await page.getByText('1 matches the filter').waitFor()
+  await listed(1)
   await page.getByLabel('User').fill('')
   await page.keyboard.press('Enter')
-  await until('a page is listed again', async () => (await rows.count()) === 50)
+  await listed(50)
   await page.getByRole('button', { name: 'Next' }).click()
-  await until('the second page is listed', async () => (await rows.count()) === 13)
-  await page.getByText('51 – 63 of 63').waitFor()
+  await listed(13)
+  await page.getByText('51 – 63').waitFor()
   await page.getByRole('button', { name: 'Previous' }).click()
+  await listed(50)
 
   await page.getByLabel('Reason').selectOption('timeout')
-  await page.getByRole('heading', { name: 'Nothing matches' }).waitFor()
+  await none()
   await page.getByLabel('Reason').selectOption('refused')
   await page.getByLabel('Destination').fill('refuses/eu')
   await page.keyboard.press('Enter')
   await page.getByLabel('Type').selectOption('track')
-  await page.getByLabel('When they died').selectOption('1h')
-  await page.getByText('63 match the filter').waitFor()
-  await page.getByLabel('When they died').selectOption('own')
-  await page.getByLabel('Died from').fill('2020-01-01T00:00:00')
-  await page.getByLabel('Died before').fill('2020-01-02T00:00:00')
-  await page.getByText('0 match the filter').waitFor()
-  await page.getByRole('button', { name: 'Show all dead letters' }).click()
+  await page.getByLabel('When they were accepted').selectOption('1h')
+  await listed(50)
+  await page.getByLabel('When they were accepted').selectOption('own')
+  await page.getByLabel('Accepted from').fill('2020-01-01T00:00:00')
+  await page.getByLabel('Accepted before').fill('2020-01-02T00:00:00')
+  await none()
 
   // What is asked about is what is listed, not what a filter asks for meanwhile.
-  await page.getByLabel('Reason').selectOption('refused')
-  await page.getByText('63 match the filter').waitFor()
-  await page.route(/\/api\/v1\/dead(\/count)?(\?|$)/, () => {}) // they are not answered
+  await hash(page, '#/deliveries?state=dead&reason=refused&destination=refuses/eu')
+  await listed(50)
+  await page.route(/\/api\/v1\/deliveries\?/, () => {}) // they are not answered
   const discarded = []
-  await page.route('**/api/v1/dead/discard', (route) => {
+  await page.route('**/api/v1/deliveries/discard', (route) => {
     discarded.push(route.request().postDataJSON())
-    return route.fulfill({ contentType: 'text/plain', body: '{"done":63,"ended":true}\n' })
+    return route.fulfill({ contentType: 'text/plain', body: '{"done":62,"claimed":1,"ended":true}\n' })
   })
   await page.getByLabel('Reason').selectOption('')
-  await page.getByRole('button', { name: 'Discard' }).click()
-  await page.getByRole('dialog').getByRole('button', { name: 'Discard 63 dead letters' }).click()
-  await page.locator('.job').getByText('Discarded 63 dead letters').waitFor()
-  assert.deepEqual(discarded, [{ filter: { reason: 'refused' } }])
+  await page.getByRole('button', { name: 'Discard all that match…' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Discard 63 deliveries' }).click()
+  await page.locator('.job').getByText(/Discarded 62 deliveries in .* 1 left: being attempted/).waitFor()
+  assert.deepEqual(discarded, [{ query: { state: ['dead'], reason: 'refused', destination: ['refuses/eu'] } }])
   await page.unrouteAll({ behavior: 'ignoreErrors' })
+  await hash(page, '#/deliveries?state=dead')
   await page.reload()
-  await page.getByText('63 deliveries given up and kept').waitFor()
+  await listed(50)
 
   // One, with its body, by keyboard.
   await page.locator('h1').click()
   await page.keyboard.press('j')
   await page.keyboard.press('Enter')
-  const dialog = page.getByRole('dialog')
-  await dialog.getByText('"Signed Up"').waitFor()
-  await dialog.getByText('{"error":"unknown trait plan"}').waitFor()
+  await page.getByRole('group', { name: 'Body of the webhook' }).getByText('"Signed Up"').waitFor()
+  await page.getByText('{"error":"unknown trait plan"}').waitFor()
   receiver.answers['/refuses'] = { status: 200 }
   const came = receiver.on('/refuses')
-  await dialog.getByRole('button', { name: 'Replay' }).click()
-  await page.locator('.job').getByText('Replayed 1 dead letter').waitFor()
+  await page.getByRole('button', { name: 'Retry' }).click()
+  await page.locator('.job').getByText('Retried 1 delivery').waitFor()
   await until('it came', () => receiver.on('/refuses') === came + 1)
 
   // Some, selected on two pages.
-  await page.getByText('62 deliveries').waitFor()
   await page.getByRole('button', { name: 'Dismiss' }).click()
+  await page.goBack()
+  await listed(50)
   await rows.nth(0).getByRole('checkbox').check()
   await rows.nth(1).getByRole('checkbox').check()
   await page.getByRole('button', { name: 'Next' }).click()
-  await until('the second page is listed', async () => (await rows.count()) === 12)
+  await listed(12)
   await rows.nth(0).getByRole('checkbox').check()
-  await page.getByRole('button', { name: 'Replay 3 selected' }).click()
+  await page.getByRole('button', { name: 'Retry 3 selected' }).click()
   await until('they came', () => receiver.on('/refuses') === came + 4)
-  await page.getByText('59 deliveries').waitFor()
+  await until('59 are left', async () => (await dead()) === 59)
 
-  // Discarding asks first, with the focus on the way out.
-  await page.getByRole('button', { name: 'Discard all 59…' }).click()
+  // Discarding asks first, with the focus on the way out. Without a state, nothing is offered.
+  const dialog = page.getByRole('dialog')
+  await page.getByRole('button', { name: 'Discard all that match…' }).click()
   await until('Cancel has the focus', () => dialog.getByRole('button', { name: 'Cancel' }).evaluate((b) => b === document.activeElement))
   await page.keyboard.press('Enter')
   await dialog.waitFor({ state: 'hidden' })
-  assert.equal((await server.api('dead/count')).count, 59)
-  await page.getByRole('button', { name: 'Discard all 59…' }).click()
-  await dialog.getByRole('button', { name: 'Discard 59 dead letters' }).click()
-  await page.getByRole('heading', { name: 'No dead letters' }).waitFor()
-  assert.equal((await server.api('dead/count')).count, 0)
+  assert.equal(await dead(), 59)
+  await page.getByLabel('State').selectOption('')
+  await until('nothing is offered', () => page.getByRole('button', { name: 'Discard all that match…' }).isDisabled())
+  await page.getByLabel('State').selectOption('dead')
+  await page.getByRole('button', { name: 'Discard all that match…' }).click()
+  await dialog.getByRole('button', { name: 'Discard 59 deliveries' }).click()
+  await none()
+  assert.equal(await dead(), 0)
   assert.equal(receiver.on('/refuses'), came + 4)
   await leave(page)
 })
 
-test('10,000 dead letters are replayed with a progress bar', { timeout: 4 * limit }, async () => {
+test('10,000 dead letters are retried with a progress bar', { timeout: 4 * limit }, async () => {
   receiver.answers['/refuses'] = { status: 422 }
   await server.track('app-key', 10_000)
-  await until('all are dead', async () => (await server.api('dead/count')).count === 10_000, limit)
+  await until('all are dead', async () => (await server.api('deliveries/count?state=dead')).count === 10_000, limit)
   receiver.answers['/refuses'] = { status: 200 }
   const came = receiver.on('/refuses')
-  const page = await visit(browser, `${server.page}#/dead`)
-  await page.getByRole('button', { name: 'Replay all 10,000' }).click()
-  await page.getByRole('dialog').getByRole('button', { name: 'Replay' }).click()
-  const bar = page.locator('progress[aria-label="Replaying 10,000 dead letters"]')
+  const page = await visit(browser, `${server.page}#/deliveries?state=dead`)
+  await page.getByRole('button', { name: 'Retry all that match…' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Retry 10,000 deliveries' }).click()
+  const bar = page.locator('progress[aria-label="Retrying 10,000 deliveries"]')
   await bar.waitFor({ state: 'attached' }) // it is hidden once all is done
   // It goes on while other views are shown.
   await hash(page, '#/sources')
-  await page.locator('.job').getByText('Replayed 10,000 dead letters').waitFor({ timeout: limit })
+  await page.locator('.job').getByText('Retried 10,000 deliveries').waitFor({ timeout: limit })
   await bar.waitFor({ state: 'hidden' })
   await until('all came', () => receiver.on('/refuses') === came + 10_000, limit)
   await page.getByRole('button', { name: 'Dismiss' }).click()
-  assert.equal((await server.api('dead/count')).count, 0)
+  assert.equal((await server.api('deliveries/count?state=dead')).count, 0)
   await leave(page)
 })
 
@@ -656,14 +661,14 @@ test('sources are listed with what they sent', { timeout: limit }, async () => {
 
 test('the keyboard reaches everything', { timeout: limit }, async () => {
   const page = await visit(browser, server.page)
-  for (const [key, heading] of [['e', 'Events'], ['d', 'Destinations'], ['l', 'Dead letters'], ['s', 'Sources'], ['t', 'Tester'], ['u', 'Users'], ['o', 'Overview']]) {
+  for (const [key, heading] of [['e', 'Events'], ['d', 'Destinations'], ['l', 'Deliveries'], ['s', 'Sources'], ['t', 'Tester'], ['u', 'Users'], ['o', 'Overview']]) {
     await page.keyboard.press('g')
     await page.keyboard.press(key)
     await page.getByRole('heading', { name: heading, exact: true, level: 1 }).waitFor()
   }
   await page.keyboard.press('?')
   const dialog = page.getByRole('dialog', { name: 'Keyboard shortcuts' })
-  await dialog.getByText('Dead letters').waitFor()
+  await dialog.getByText('Deliveries').waitFor()
   await dialog.getByLabel('Single-key shortcuts').uncheck()
   await page.keyboard.press('Escape')
   await dialog.waitFor({ state: 'hidden' })
@@ -705,14 +710,14 @@ test('the keyboard reaches everything', { timeout: limit }, async () => {
   await leave(page)
 })
 
-const views = ['#/', '#/events', '#/destinations', '#/destinations/busy', '#/dead', '#/find?destination=refuses/eu', '#/new', '#/sources', '#/test?destination=busy', '#/users']
+const views = ['#/', '#/events', '#/destinations', '#/destinations/busy', '#/deliveries', '#/new', '#/sources', '#/test?destination=busy', '#/users']
 
 for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
   test(`every view is accessible, ${colorScheme} and ${width} pixels wide`, { timeout: limit }, async () => {
     receiver.answers['/refuses'] = { status: 422, text: '{"error":"unknown trait plan"}' }
     await server.track('app-key', 5)
-    await until('they are dead', async () => (await server.api('dead/count')).count >= 5)
-    const { items: [letter] } = await server.api('dead')
+    await until('they are dead', async () => (await server.api('deliveries/count?state=dead')).count >= 5)
+    const { items: [letter] } = await server.api('deliveries?state=dead')
     const page = await visit(browser, server.page, { colorScheme, viewport: { width, height: 740 }, bypassCSP: true, reducedMotion: 'reduce' })
     for (const view of [...views, `#/destinations/${encodeURIComponent(letter.destination)}/deliveries/${letter.id}`]) {
       await hash(page, view)
@@ -723,16 +728,16 @@ for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
       }
       if (view === '#/events') await page.locator('.event:not([hidden])').first().click()
       assert.equal(await overflow(page), 0, `pixels that ${view} is too wide`)
-      if (view === '#/dead' && width < 560) {
-        assert.equal(await page.getByRole('group', { name: 'Dead letters' }).evaluate((box) => box.scrollWidth - box.clientWidth), 0, 'pixels that dead letters are too wide')
+      if (view === '#/deliveries' && width < 560) {
+        assert.equal(await page.getByRole('group', { name: 'Deliveries' }).evaluate((box) => box.scrollWidth - box.clientWidth), 0, 'pixels that deliveries are too wide')
       }
       await check(page, view)
     }
     await page.getByRole('link', { name: 'Hookferry, overview' }).click()
-    await hash(page, '#/dead')
-    await page.locator('tbody').getByRole('button').first().click()
-    await page.getByRole('dialog').getByText('"Signed Up"').waitFor()
-    await check(page, 'a dead letter')
+    await hash(page, '#/deliveries?state=dead')
+    await page.getByRole('button', { name: 'Retry all that match…' }).click()
+    await page.getByRole('dialog').waitFor()
+    await check(page, 'a question')
     await leave(page)
   })
 }

@@ -126,16 +126,16 @@ test('1,000 events a second are watched', async () => {
   await stop()
 })
 
-test('dead letters are replayed while the page is used', async () => {
+test('dead letters are retried while the page is used', async () => {
   receiver.answers['/refuses'] = { status: 422 }
   await server.track('app-key', letters)
-  await until('all are dead', async () => (await server.api('dead/count')).count === letters)
+  await until('all are dead', async () => (await server.api('deliveries/count?state=dead')).count === letters)
   receiver.answers['/refuses'] = { status: 200 }
-  await page.evaluate(() => { location.hash = '#/dead' })
-  await page.getByRole('button', { name: `Replay all ${shown}` }).click()
-  await cost('replaying', async () => {
-    await page.getByRole('dialog').getByRole('button', { name: 'Replay' }).click()
-    await page.locator('.job').getByText(`Replayed ${shown} dead letters`).waitFor()
+  await page.evaluate(() => { location.hash = '#/deliveries?state=dead' })
+  await page.getByRole('button', { name: 'Retry all that match…' }).click()
+  await cost('retrying', async () => {
+    await page.getByRole('dialog').getByRole('button', { name: 'Retry' }).click()
+    await page.locator('.job').getByText(`Retried ${shown} deliveries`).waitFor()
     await page.evaluate(() => { location.hash = '#/' })
     await page.getByRole('heading', { name: 'Overview' }).waitFor()
     await until('all are delivered', async () => receiver.on('/refuses') === 2 * letters)

@@ -1,24 +1,11 @@
 // The whole story of one delivery.
-import { APIError, get, post, work } from '../api.js'
+import { APIError, get } from '../api.js'
 import { el, replace, text } from '../dom.js'
 import { plural, soon, tries } from '../format.js'
-import { job } from '../jobs.js'
 import { pretty } from '../json.js'
 import { attempts, origin, panel, pill, route, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
-import { discard, replay } from './dead.js'
-
-// resend sends a delivery again that was delivered and is kept.
-export const resend = (destination, id) => job('Sending it again', async ({ onProgress, signal }) => {
-  const last = await work('delivered/resend', { body: { destination, id }, signal }, onProgress)
-  return last.done > 0 ? 'Sent again.' : 'It is not kept any more.'
-})
-
-// retry has the next try of a delivery that waits begin now.
-const retry = (destination, id) => job('Retrying', async ({ signal }) => {
-  const { changed, claimed } = await post('waiting/retry', { destination, id }, signal)
-  return changed > 0 ? 'Due now.' : claimed > 0 ? 'It is being attempted.' : 'It does not wait for a later time.'
-})
+import { change } from './deliveries.js'
 
 export default function delivery({ destination, id, query, every, onStatus, signal }) {
   let kept = false // what was delivered
@@ -63,11 +50,12 @@ export default function delivery({ destination, id, query, every, onStatus, sign
       fact('Ended', story.ended && time(story.ended, true)), fact('Due', story.due && time(story.due)),
       fact('Trace', story.traceparent && el('span', { class: 'mono' }, story.traceparent)))
     replace(body, story.body === undefined ? el('p', { class: 'none' }, 'The body is not kept.') : pretty(story.body, 'Body of the webhook'))
-    replace(actions, story.state === 'waiting' && story.due && el('button', { type: 'button', class: 'primary', onclick: () => retry(destination, id) }, 'Retry now'),
-      story.state === 'delivered' && (kept ? el('button', { type: 'button', class: 'primary', onclick: () => resend(destination, id) }, 'Send again')
-        : el('span', { class: 'note' }, 'It is not kept, and so cannot be sent again: set history.maxAge to keep what was delivered.')), story.state === 'dead' && story.key && [
-      el('button', { type: 'button', class: 'primary', onclick: () => replay({ keys: [story.key] }, 1) }, 'Replay'),
-      el('button', { type: 'button', onclick: () => discard({ keys: [story.key] }, 1) }, 'Discard…'),
+    // What only the memory of the server has is named by its id.
+    const selection = story.key ? { keys: [story.key] } : { query: { destination: [destination], id, state: [story.state] } }
+    const known = { waiting: story.due, delivered: kept, dead: story.key }[story.state]
+    replace(actions, story.state === 'delivered' && !kept && el('span', { class: 'note' }, 'It is not kept, and so cannot be sent again: set history.maxAge to keep what was delivered.'), known && [
+      story.state !== 'delivered' && el('button', { type: 'button', onclick: () => change('discard', selection) }, 'Discard…'),
+      el('button', { type: 'button', class: 'primary', onclick: () => change('retry', selection, false) }, { waiting: 'Retry now', delivered: 'Send again', dead: 'Retry' }[story.state]),
     ])
   })
 

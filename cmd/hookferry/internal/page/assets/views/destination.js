@@ -1,11 +1,11 @@
 // One destination: what happens to its deliveries over time, and why.
-import { get, post, segment, write } from '../api.js'
+import { get, segment, write } from '../api.js'
 import { chart } from '../chart.js'
-import { el, keyed, replace, say, text } from '../dom.js'
+import { el, keyed, replace, text } from '../dom.js'
 import { compact, count, moment, plural, rate, since, soon, span } from '../format.js'
-import { bars, confirm, deliveryRoute, figure, lastAnswer, notice, panel, pill, problem, route, segmented, table, time, updatePill } from '../parts.js'
+import { bars, deliveryRoute, figure, lastAnswer, notice, panel, pill, problem, route, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
-import { replayAll } from './dead.js'
+import { change } from './deliveries.js'
 import { deleteDestination, showSecret } from './edit.js'
 import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
@@ -15,16 +15,16 @@ export default function destination({ destination: id, every, signal, keys }) {
   const when = el('span', {})
   const failure = el('div', { class: 'notice failure', hidden: true })
   const toggle = pauseButton(id, signal, show)
-  const now = el('button', { type: 'button', class: 'primary', hidden: true, onclick: () => change('retry') }, 'Retry now')
-  const revive = el('button', { type: 'button', hidden: true, onclick: replayDead })
+  const now = el('button', { type: 'button', class: 'primary', hidden: true, onclick: () => retry() }, 'Retry now')
+  const revive = el('button', { type: 'button', hidden: true, onclick: () => change('retry', { query: { destination: [id], state: ['dead'] } }) })
   const changed = el('div', {})
-  keys({ p: ['Pause or resume', toggle.toggle], r: ['Retry now', () => { if (!now.hidden) change('retry') }] })
+  keys({ p: ['Pause or resume', toggle.toggle], r: ['Retry now', () => { if (!now.hidden) retry() }] })
 
   const went = figure('Delivered', 'ok')
   const waits = figure('Waiting', 'wait')
   const next = figure('Next attempt', 'in')
   const again = figure('Retried', 'warn')
-  const died = figure('Dead letters', 'bad', { href: `#/dead?destination=${encodeURIComponent(id)}` })
+  const died = figure('Dead letters', 'bad', { href: `#/deliveries?state=dead&destination=${encodeURIComponent(id)}` })
   const speed = figure('Latency, median', 'in')
 
   let range = '5m'
@@ -60,62 +60,21 @@ export default function destination({ destination: id, every, signal, keys }) {
   const none = el('p', { class: 'none', hidden: true }, 'Nothing has happened yet. ', el('a', { href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send it a sample'), '.')
   const recent = table('Latest events', ['Time', 'What', 'Type', 'Delivery', 'Detail'], rows)
 
-  // What waits, the first that is due first.
+  // What waits, the oldest first.
   const queue = el('tbody', {})
   const nothing = el('p', { class: 'none', hidden: true }, 'Nothing waits.')
   const queued = table('What waits', ['Due', 'Type', 'Delivery', ['Tries', 'n'], 'Last answer'], queue)
-  const drop = el('button', { type: 'button', class: 'small', hidden: true, onclick: discard }, 'Discard all…')
-  const queuePanel = panel('What waits', { actions: drop }, queued, nothing)
+  const waiting = { destination: [id], state: ['waiting', 'claimed'] }
+  const drop = el('button', { type: 'button', class: 'small', hidden: true, onclick: () => change('discard', { query: waiting }) }, 'Discard all…')
+  const more = el('a', { href: `#/deliveries?${new URLSearchParams({ destination: id, state: 'waiting' })}` }, 'All of them')
+  const queuePanel = panel('What waits', { actions: [more, drop] }, queued, nothing)
   async function refreshQueue() {
-    const { items: waiting } = await get('waiting', { destination: id, limit: 10 }, signal)
-    drop.hidden = queued.hidden = waiting.length === 0
-    nothing.hidden = waiting.length > 0
-    keyed(queue, waiting, (d) => JSON.stringify([d.source, d.id, d.due, d.tries]), (d) => ({ node: waitingRow(id, d) }))
+    const { items } = await get('deliveries', { ...waiting, order: 'oldest', limit: 10 }, signal)
+    drop.hidden = queued.hidden = items.length === 0
+    nothing.hidden = items.length > 0
+    keyed(queue, items, (d) => JSON.stringify([d.key, d.due, d.tries]), (d) => ({ node: waitingRow(id, d) }))
   }
-
-  // change retries or discards what waits, and says how much it was.
-  async function change(how) {
-    now.disabled = drop.disabled = true
-    try {
-      const { changed: n, claimed } = await post(`waiting/${how}`, { destination: id }, signal)
-      const told = [how === 'retry' ? n > 0 ? `${plural(n, 'delivery', 'deliveries')} due now` : 'Nothing waits for a later time' : `${plural(n, 'delivery', 'deliveries')} discarded`,
-        claimed > 0 && `${count(claimed)} being attempted`].filter(Boolean).join(', ')
-      replace(changed, el('p', { class: 'note' }, `${told}.`))
-      say(told)
-      await refreshQueue()
-    } catch (error) {
-      if (!signal.aborted) replace(changed, notice(problem(error)))
-    }
-    now.disabled = drop.disabled = false
-  }
-
-  async function discard() {
-    if (await confirm(`Discard what waits for ${id}?`, 'It is neither delivered nor kept, and cannot be brought back. What is being attempted is left.', 'Discard')) change('discard')
-  }
-
-  // Counting the dead letters of one destination takes longer the more there are in
-  // the store: it is done at most for a fiftieth of the time.
-  let given = 0
-  let stored = null
-  let countAgain = 0
-  async function countDead() {
-    const began = performance.now()
-    if (began < countAgain) return
-    const answer = await get('dead/count', { destination: id }, signal)
-    stored = answer.count
-    countAgain = began + Math.max(5_000, 50 * (performance.now() - began))
-    showDead()
-  }
-  function showDead() {
-    died.update(stored === null ? '–' : compact(stored), '', `kept; ${count(given)} given up since the start`)
-    revive.hidden = !stored
-    text(revive, `Replay ${plural(stored ?? 0, 'dead letter')}`)
-  }
-
-  async function replayDead() {
-    await replayAll({ filter: { destination: id } }, stored)
-    countAgain = 0
-  }
+  const retry = () => change('retry', { query: waiting }, false)
 
   // showFailure says what the destination answered last, if it does not take its
   // deliveries.
@@ -143,8 +102,9 @@ export default function destination({ destination: id, every, signal, keys }) {
     waits.update(compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
     next.update(d.next && !d.paused ? soon(d.next) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : d.inFlight ? `${count(d.inFlight)} in flight` : 'nothing to do')
     again.update(compact(d.retried), '', `since the start; ${rate(d.rates.retried)}/s now`)
-    given = sum(d.dead)
-    showDead()
+    died.update(d.deadLetters === undefined ? '–' : compact(d.deadLetters), '', `kept; ${count(sum(d.dead))} given up since the start`)
+    revive.hidden = d.deadLetters === 0
+    text(revive, d.deadLetters === undefined ? 'Retry dead letters…' : `Retry ${plural(d.deadLetters, 'dead letter')}…`)
     const measured = d.latency.requests > 0
     speed.update(measured ? span(d.latency.p50) : '–', '', measured ? `p99 ${span(d.latency.p99)}` : 'no request yet')
     errors.update(d.errors)
@@ -202,7 +162,6 @@ export default function destination({ destination: id, every, signal, keys }) {
 
   every(1_000, async () => show(await get(`destinations/${segment(id)}`, {}, signal)))
   every(1_000, refreshSeries)
-  every(1_000, countDead)
   every(2_000, refreshQueue)
   every(2_000, async () => {
     const { events } = await get('events', { destination: id, limit: 20 }, signal)
@@ -222,7 +181,7 @@ export default function destination({ destination: id, every, signal, keys }) {
       el('div', { class: 'figures' }, went.node, waits.node, next.node, again.node, died.node, speed.node),
       panel('Deliveries', { actions: ranges }, flow.node),
       el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
-      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start, with those replayed or discarded since' }, dead.node)),
+      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start, with those retried or discarded since' }, dead.node)),
       queuePanel,
       panel('Latest events', { actions: el('a', { href: `#/events?destination=${encodeURIComponent(id)}` }, 'Watch live') }, recent, none),
       settled),

@@ -21,10 +21,10 @@ export default function overview({ every, onStatus, signal }) {
   const begin = el('div', { hidden: true }, firstSteps(send.node))
 
   const came = figure('Received', 'in', { href: '#/events' })
-  const waits = figure('Waiting', 'wait')
+  const waits = figure('Waiting', 'wait', { href: '#/deliveries?state=waiting' })
   const went = figure('Delivered', 'ok')
   const again = figure('Retried', 'warn')
-  const died = figure('Dead letters', 'bad', { href: '#/dead' })
+  const died = figure('Dead letters', 'bad', { href: '#/deliveries?state=dead' })
   const figures = el('div', { class: 'figures flow' }, came.node, waits.node, went.node, again.node, died.node)
 
   let range = '5m'
@@ -67,7 +67,7 @@ export default function overview({ every, onStatus, signal }) {
     waits.update(compact(s.waiting), '', s.oldest ? `oldest due ${since(s.oldest, Date.parse(s.now))} ago` : `${count(totals.inFlight)} in flight`)
     went.update(rate(rates.delivered), '/s', `${count(totals.delivered)} since the start`)
     again.update(rate(rates.retried), '/s', `${count(totals.retried)} since the start`)
-    died.update(compact(s.dead), '', rates.dead > 0 ? `${rate(rates.dead)}/s now` : s.dead > 0 ? 'kept, to be replayed' : 'nothing given up')
+    died.update(compact(s.dead), '', rates.dead > 0 ? `${rate(rates.dead)}/s now` : s.dead > 0 ? 'kept, to be retried' : 'nothing given up')
     dead.update(totals.dead)
     errors.update(s.errors)
   })
@@ -143,7 +143,7 @@ export default function overview({ every, onStatus, signal }) {
       el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
       nodes.node,
       panel('Destinations', { actions: rest, note: 'counted since the start' }, destinations.node),
-      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start, with those replayed or discarded since' }, dead.node)),
+      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start, with those retried or discarded since' }, dead.node)),
       panel('Sources', {}, sources.node)),
   }
 }

@@ -79,7 +79,9 @@ END
 $$;
 
 -- A chunk is up to 256 deliveries to one destination, all fresh or all retries. It is deleted
--- once all of them are done. New chunks go to one partition, until it is large. Then they go to
+-- once all of them are done. The deliveries that are put in a chunk get the numbers (Seq) from id / 4 * 256
+-- on. They keep them in the chunks of their retries, and in a chunk that moves to another partition. A
+-- list reads chunks by last; so first is greater than last - 2^22. New chunks go to one partition, until it is large. Then they go to
 -- the next one, and a partition is truncated once it is empty: vacuum has nothing to do.
 CREATE TABLE chunk (
     part        smallint NOT NULL, -- the partition
@@ -92,6 +94,10 @@ CREATE TABLE chunk (
     done        varbit,            -- a bit for each delivery; null: none is done
     reason      bytea,             -- why the first delivery failed last
     outbox      boolean  NOT NULL, -- stored in a transaction of a caller; false once its first claim ends
+    first       bigint   NOT NULL, -- no delivery has a smaller number
+    last        bigint   NOT NULL, -- and none has a greater one
+    accepted    bigint   NOT NULL, -- none was accepted earlier
+    numbers     int[],             -- of each delivery, less first; null: 0, 1, 2 ...
     items       bytea    NOT NULL, -- the deliveries, in the order they were due
     PRIMARY KEY (id, part)
 ) PARTITION BY LIST (part);
@@ -105,6 +111,8 @@ CREATE TABLE chunk_3 PARTITION OF chunk FOR VALUES IN (3);
 
 CREATE INDEX chunk_due ON chunk (destination, retry, due, id) WHERE node = 0;
 CREATE INDEX chunk_node ON chunk (node) WHERE node <> 0;
+CREATE INDEX chunk_last ON chunk (last, first);
+CREATE INDEX chunk_destination ON chunk (destination, last, first);
 
 -- The dedup window: the keys of what was put, each the first 128 bits of a SHA-256. New keys go
 -- to one partition. Once that is full or old, the other one is truncated and takes new keys.
@@ -118,6 +126,12 @@ CREATE TABLE dedup_1 PARTITION OF dedup FOR VALUES IN (1);
 CREATE UNIQUE INDEX ON dedup_0 (key);
 CREATE UNIQUE INDEX ON dedup_1 (key);
 
+-- Under a publication FOR ALL TABLES, PostgreSQL refuses to update or delete rows of a table without
+-- a replica identity.
+ALTER TABLE dedup REPLICA IDENTITY FULL;
+ALTER TABLE dedup_0 REPLICA IDENTITY USING INDEX dedup_0_key_idx;
+ALTER TABLE dedup_1 REPLICA IDENTITY USING INDEX dedup_1_key_idx;
+
 -- The partitions of new rows, and since when they are.
 CREATE TABLE state (
     chunk_part  smallint    NOT NULL,
@@ -126,10 +140,12 @@ CREATE TABLE state (
     dedup_since timestamptz NOT NULL
 );
 INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
+ALTER TABLE state REPLICA IDENTITY FULL;
 
 -- put adds keys to the dedup window, and stores chunks of the deliveries whose keys are new. A
 -- delivery whose key is null is always stored, and not remembered. keys and dues have an element
--- for each delivery, chunk by chunk; the other arrays have one for each chunk. The sender is a node.
+-- for each delivery, chunk by chunk; the other arrays have one for each chunk. An element of firsts is 0 if
+-- the deliveries of the chunk get new numbers. The sender is a node.
 -- It claims the chunks whose element of claims is true. Of the destinations of the other chunks,
 -- put notifies all other nodes. In a transaction of a caller the sender is 0. For retries it is
 -- null, and put notifies no node.
@@ -138,12 +154,12 @@ INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 -- null or empty if there are none. These deliveries are marked as done in their chunk.
 --
 -- PutTx calls it in transactions of others. So it brings its own planner settings: the plans of
--- its statements may be older than the rows of the tables. The advisory lock keeps the dedup
+-- its statements may be older than the rows of the tables. The lock keeps the dedup
 -- window from changing partitions meanwhile. A transaction that reads as of its beginning does
 -- not see keys that were added since to a partition that new keys no longer go to. FOR SHARE has
 -- it fail if the partitions have changed.
-CREATE FUNCTION put(lock_key bigint, sender bigint, keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
-    counts int[], claims boolean[], reasons bytea[], records bytea[], channel text,
+CREATE FUNCTION put(sender bigint, keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
+    counts int[], claims boolean[], reasons bytea[], firsts bigint[], lasts bigint[], accepteds bigint[], numbers text[], records bytea[], channel text,
     OUT stored int, OUT known int[], OUT chunks bigint[])
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -153,7 +169,7 @@ DECLARE
     key_part smallint;
     added uuid[];
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(lock_key);
+    LOCK TABLE ONLY dedup IN ROW EXCLUSIVE MODE;
     IF current_setting('transaction_isolation') = 'read committed' THEN
         SELECT s.chunk_part, s.dedup_part INTO to_part, key_part FROM state s;
     ELSE
@@ -173,13 +189,15 @@ BEGIN
     END IF;
     stored := cardinality(dues) - coalesce(cardinality(known), 0);
     chunks := ARRAY(SELECT nextval('ids') * 4 + to_part FROM generate_series(1, cardinality(destinations)));
-    INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
+    INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, first, last, accepted, numbers, items)
     SELECT to_part, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.claim THEN sender ELSE 0 END,
-        coalesce(k.waiting, c.n), k.done, NULLIF(c.reason, ''), sender IS NOT DISTINCT FROM 0, c.items
+        coalesce(k.waiting, c.n), k.done, NULLIF(c.reason, ''), sender IS NOT DISTINCT FROM 0,
+        CASE c.first WHEN 0 THEN c.id / 4 * 256 ELSE c.first END, CASE c.first WHEN 0 THEN c.id / 4 * 256 + c.n - 1 ELSE c.last END,
+        c.accepted, NULLIF(c.numbers, '')::int[], c.items
     FROM (
         SELECT u.*, (sum(u.n) OVER (ORDER BY u.place) - u.n)::int AS before
-        FROM unnest(chunks, destinations, retries, counts, claims, reasons, records) WITH ORDINALITY
-            u (id, destination, retry, n, claim, reason, items, place)
+        FROM unnest(chunks, destinations, retries, counts, claims, reasons, firsts, lasts, accepteds, numbers, records) WITH ORDINALITY
+            u (id, destination, retry, n, claim, reason, first, last, accepted, numbers, items, place)
     ) c LEFT JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT d.known) AS waiting, min(dues[d.at]) FILTER (WHERE NOT d.known) AS due,
             string_agg(d.known::int::text, '' ORDER BY d.at)::varbit AS done
@@ -219,21 +237,22 @@ $$;
 -- rotate_dedup empties the older half of the dedup window once the newer half has max_keys / 2, or has
 -- taken keys for max_age. New keys then go to the empty half. A key takes about 52 bytes in its table.
 --
--- Only one of these two functions runs at a time, in all of the processes. Each put holds lock_key
--- in shared mode, and rotate_dedup takes it in exclusive mode. So no put looks up keys before the
--- rotation and then adds them after it. A function that waits for a lock gives up soon, because
--- other transactions queue up behind it.
-CREATE FUNCTION rotate_dedup(lock_key bigint, at timestamptz, max_keys bigint, max_age interval)
+-- Only one of the functions that rotate runs at a time: they lock state. A put locks dedup, and
+-- rotate_dedup does so in a mode that excludes puts. So no put looks up keys before the rotation and then
+-- adds them after it. Advisory locks would not do, because every role of the database can take them. A
+-- function that waits for a lock gives up soon, because other transactions queue up behind it.
+CREATE FUNCTION rotate_dedup(at timestamptz, max_keys bigint, max_age interval)
 RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT SET lock_timeout = '200ms'
 AS $$
 DECLARE
     other smallint;
 BEGIN
+    LOCK TABLE state IN SHARE UPDATE EXCLUSIVE MODE;
     SELECT 1 - dedup_part INTO other FROM state, pg_relation_size(('dedup_' || dedup_part)::regclass) size
-    WHERE pg_try_advisory_xact_lock(lock_key # 1) AND size > 0 AND (size / 52 >= max_keys / 2 OR dedup_since <= at - max_age);
+    WHERE size > 0 AND (size / 52 >= max_keys / 2 OR dedup_since <= at - max_age);
     IF FOUND THEN
-        PERFORM pg_advisory_xact_lock(lock_key);
+        LOCK TABLE ONLY dedup IN SHARE ROW EXCLUSIVE MODE;
         EXECUTE 'TRUNCATE dedup_' || other;
         UPDATE state SET dedup_part = other, dedup_since = at;
     END IF;
@@ -244,7 +263,7 @@ $$;
 -- and is in use for ten minutes. It truncates other partitions that are empty, and moves the chunks
 -- of nearly empty ones to the current one. It leaves partitions of less than 8 MB alone. If all
 -- partitions hold a backlog, only vacuum removes finished chunks.
-CREATE FUNCTION rotate_chunks(lock_key bigint, at timestamptz)
+CREATE FUNCTION rotate_chunks(at timestamptz)
 RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT SET lock_timeout = '200ms'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -259,9 +278,10 @@ DECLARE
     chunks bigint; -- up to few
     live bigint; -- their bytes
 BEGIN
+    LOCK TABLE state IN SHARE UPDATE EXCLUSIVE MODE;
     SELECT chunk_part, t.size >= 256 << 20 OR t.size >= small AND chunk_since <= at - interval '10 minutes' INTO to_part, is_full
-    FROM state, pg_total_relation_size(('chunk_' || chunk_part)::regclass) t (size) WHERE pg_try_advisory_xact_lock(lock_key # 1);
-    FOR p IN SELECT (to_part + i) % 4 FROM generate_series(1, 3) i WHERE to_part IS NOT NULL LOOP
+    FROM state, pg_total_relation_size(('chunk_' || chunk_part)::regclass) t (size);
+    FOR p IN SELECT (to_part + i) % 4 FROM generate_series(1, 3) i LOOP
         size := pg_total_relation_size(('chunk_' || p)::regclass);
         SELECT count(*), coalesce(sum(octet_length(c.items)), 0) INTO chunks, live
         FROM (SELECT items FROM chunk WHERE part = p ORDER BY id LIMIT few) c;
@@ -282,28 +302,158 @@ BEGIN
                     SELECT id FROM chunk WHERE part = p AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
                 ) RETURNING *
             )
-            INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
-            SELECT to_part, nextval('ids') * 4 + to_part, destination, retry, due, node, waiting, done, reason, outbox, items FROM moved;
+            INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, first, last, accepted, numbers, items)
+            SELECT to_part, nextval('ids') * 4 + to_part, destination, retry, due, node, waiting, done, reason, outbox, first, last,
+                accepted, numbers, items FROM moved;
         END IF;
     END LOOP;
 END
 $$;
 
 CREATE TABLE dead (
-    -- The keys are in the order of died.
-    key         bytea PRIMARY KEY GENERATED ALWAYS AS ((lpad(to_hex(died), 16, '0') || lpad(to_hex(id), 16, '0'))::bytea) STORED,
-    died        bigint NOT NULL,
-    id          bigint NOT NULL, -- from ids
+    seq         bigint PRIMARY KEY, -- the number of the delivery
     destination bytea  NOT NULL,
+    accepted    bigint NOT NULL,
+    died        bigint NOT NULL,
+    size        bigint NOT NULL, -- in bytes
     type        bytea  NOT NULL,
     reason      bytea  NOT NULL,
     user_id     bytea  NOT NULL,
-    size        bigint NOT NULL, -- in bytes
-    record      bytea  NOT NULL -- a webhook.Ended
+    keys        int[]  NOT NULL, -- hashes of its ids and of its user
+    record      bytea  NOT NULL  -- a store.Record
 );
+CREATE INDEX dead_destination ON dead (destination, seq);
+CREATE INDEX dead_keys ON dead USING gin (keys) WITH (gin_pending_list_limit = 256);
 
-CREATE INDEX dead_destination ON dead (destination, key);
-CREATE INDEX dead_user ON dead (user_id) WHERE user_id <> '';
+-- The history. A row has up to 256 deliveries to one destination that were settled together. New rows go
+-- to one partition of eight, for a seventh of the age to which deliveries are kept, or until it has an
+-- eighth of the bytes. Then they go to the next one, which is truncated before. Nothing is left to vacuum.
+CREATE TABLE kept (
+    part        smallint NOT NULL,
+    first       bigint   NOT NULL, -- as in chunk
+    last        bigint   NOT NULL,
+    accepted    bigint   NOT NULL,
+    destination bytea    NOT NULL,
+    n           int      NOT NULL, -- how many deliveries
+    size        bigint   NOT NULL, -- the sum of their sizes, in bytes
+    numbers     int[],             -- as in chunk
+    keys        int[]    NOT NULL, -- hashes of their ids and users
+    items       bytea    NOT NULL, -- the deliveries, by their numbers, compressed
+    PRIMARY KEY (last, first, part)
+) PARTITION BY LIST (part);
+
+ALTER TABLE kept ALTER items SET STORAGE EXTERNAL, ALTER numbers SET STORAGE MAIN, ALTER keys SET STORAGE MAIN;
+CREATE TABLE kept_0 PARTITION OF kept FOR VALUES IN (0);
+CREATE TABLE kept_1 PARTITION OF kept FOR VALUES IN (1);
+CREATE TABLE kept_2 PARTITION OF kept FOR VALUES IN (2);
+CREATE TABLE kept_3 PARTITION OF kept FOR VALUES IN (3);
+CREATE TABLE kept_4 PARTITION OF kept FOR VALUES IN (4);
+CREATE TABLE kept_5 PARTITION OF kept FOR VALUES IN (5);
+CREATE TABLE kept_6 PARTITION OF kept FOR VALUES IN (6);
+CREATE TABLE kept_7 PARTITION OF kept FOR VALUES IN (7);
+
+CREATE INDEX kept_destination ON kept (destination, last, first);
+CREATE INDEX kept_keys ON kept USING gin (keys) WITH (gin_pending_list_limit = 256);
+
+-- The partitions of the history. The latest one takes new rows. n and size are the sums of a partition that
+-- takes none any more; null: not added up yet.
+CREATE TABLE ring (
+    part  smallint    PRIMARY KEY,
+    since timestamptz NOT NULL,
+    age   interval, -- to which deliveries are kept; null: none ever was
+    n     bigint,
+    size  bigint
+);
+INSERT INTO ring SELECT p, CASE p WHEN 0 THEN clock_timestamp() ELSE 'epoch' END, NULL, NULLIF(0, p), NULLIF(0, p) FROM generate_series(0, 7) p;
+
+-- keep adds rows to the history. It returns how many deliveries it could not keep. It never fails, so that
+-- a settlement does not fail with it. The lock keeps new rows out of a partition that is not the latest.
+CREATE FUNCTION keep(destinations bytea[], firsts bigint[], lasts bigint[], accepteds bigint[], counts int[], sizes bigint[],
+    numbers text[], keys text[], records bytea[])
+RETURNS int LANGUAGE plpgsql
+SET search_path FROM CURRENT SET lock_timeout = '200ms' SET jit = off
+AS $$
+BEGIN
+    LOCK TABLE ring IN ROW EXCLUSIVE MODE;
+    INSERT INTO kept (part, destination, first, last, accepted, n, size, numbers, keys, items)
+    SELECT (SELECT r.part FROM ring r ORDER BY r.since DESC LIMIT 1), u.destination, u.first, u.last, u.accepted, u.n, u.size,
+        NULLIF(u.numbers, '')::int[], u.keys::int[], u.items
+    FROM unnest(destinations, firsts, lasts, accepteds, counts, sizes, numbers, keys, records)
+        u (destination, first, last, accepted, n, size, numbers, keys, items);
+    RETURN 0;
+EXCEPTION WHEN OTHERS THEN
+    RETURN (SELECT sum(n) FROM unnest(counts) n);
+END
+$$;
+
+-- rotate_kept truncates the oldest partition of the history once the latest one is old or large enough, and
+-- directs new rows to it when it is called again. Nobody waits for the first step but those who read old
+-- deliveries. A node without a history passes null, so that what was kept before is removed in time.
+CREATE FUNCTION rotate_kept(at timestamptz, max_age interval, max_bytes bigint)
+RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    latest smallint;
+    oldest smallint;
+BEGIN
+    LOCK TABLE state IN SHARE UPDATE EXCLUSIVE MODE;
+    UPDATE ring SET age = max_age WHERE age IS DISTINCT FROM coalesce(max_age, age);
+    UPDATE ring r SET (n, size) = (SELECT coalesce(sum(k.n), 0), coalesce(sum(k.size), 0) FROM kept k WHERE k.part = r.part)
+    WHERE r.n IS NULL AND r.since < (SELECT max(since) FROM ring);
+    SELECT r.part, (r.part + 1) % 8 INTO latest, oldest FROM ring r
+    WHERE r.since = (SELECT max(since) FROM ring)
+        AND (r.since <= at - r.age / 7 OR pg_total_relation_size(('kept_' || r.part)::regclass) >= max_bytes / 8);
+    IF latest IS NULL THEN
+        RETURN;
+    ELSIF pg_relation_size(('kept_' || oldest)::regclass) > 0 THEN
+        EXECUTE 'TRUNCATE kept_' || oldest;
+        UPDATE ring SET n = 0, size = 0 WHERE part = oldest;
+    ELSE
+        LOCK TABLE ring IN SHARE ROW EXCLUSIVE MODE;
+        UPDATE ring SET since = at, n = NULL, size = NULL WHERE part = oldest;
+    END IF;
+END
+$$;
+
+-- seek returns where a list may begin that wants only deliveries accepted before a time or, if is_oldest
+-- is set, since then. All deliveries before that number are not wanted. No delivery was accepted by more
+-- than skew earlier than one with a smaller number. It tries each half of the numbers that are left.
+CREATE FUNCTION seek(at bigint, skew bigint, is_oldest boolean)
+RETURNS bigint LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    low bigint := 0;
+    high bigint := (SELECT last_value * 256 + 256 FROM ids);
+    result bigint := CASE WHEN is_oldest THEN low ELSE high END;
+    middle bigint;
+    r record;
+BEGIN
+    WHILE low < high LOOP
+        middle := (low + high) / 2;
+        SELECT n.first, n.last, n.accepted INTO r FROM (
+            (SELECT c.first, c.last, c.accepted FROM chunk c WHERE c.last > middle ORDER BY c.last LIMIT 1)
+            UNION ALL
+            (SELECT d.seq, d.seq, d.accepted FROM dead d WHERE d.seq > middle ORDER BY d.seq LIMIT 1)
+            UNION ALL
+            (SELECT k.first, k.last, k.accepted FROM kept k WHERE k.last > middle ORDER BY k.last LIMIT 1)
+        ) n ORDER BY n.last LIMIT 1;
+        IF NOT FOUND THEN
+            high := middle;
+        ELSIF is_oldest AND r.accepted < at - skew THEN
+            result := greatest(result, r.first - 1);
+            low := r.last;
+        ELSIF is_oldest OR r.accepted > at + skew THEN
+            result := CASE WHEN is_oldest THEN result ELSE r.last + 1 END;
+            high := middle;
+        ELSE
+            low := r.last;
+        END IF;
+    END LOOP;
+    RETURN result;
+END
+$$;
 
 CREATE TABLE audience (
     id     bytea PRIMARY KEY,
@@ -332,5 +482,5 @@ FROM chunk c LEFT JOIN node n ON n.id = c.node;
 
 CREATE VIEW dead_letters AS
 SELECT encode(destination, 'escape') AS destination, to_timestamp(died / 1e6) AS died, encode(reason, 'escape') AS reason,
-    encode(type, 'escape') AS type, encode(user_id, 'escape') AS user_id, size, encode(key, 'escape') AS key
+    encode(type, 'escape') AS type, encode(user_id, 'escape') AS user_id, size, to_timestamp(accepted / 1e6) AS accepted, seq
 FROM dead;

@@ -1,0 +1,307 @@
+package pgqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+// List implements store.Inspector. Deliveries in chunks of other nodes are claimed. It leaves out damaged
+// deliveries. Of waiting deliveries it looks at each to find an ID.
+func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) ([]store.Record, uint64, error) {
+	l := listing{Listing: store.Listing{Query: &q, After: after, Max: max}, store: s}
+	err := s.db.call(ctx, "listing deliveries", func() error {
+		return pgx.BeginTxFunc(ctx, s.db.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			l.tx = tx
+			return l.run(ctx)
+		})
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return l.Page, l.Next, nil
+}
+
+// Get implements store.Inspector.
+func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
+	page, _, err := s.List(ctx, store.Query{Destinations: []string{ref.Destination}}, ref.Seq+1, 1)
+	switch {
+	case err != nil:
+		return store.Record{}, err
+	case len(page) == 0 || page[0].Seq != ref.Seq:
+		return store.Record{}, store.ErrNoDelivery
+	}
+	return page[0], nil
+}
+
+// Retry implements store.Inspector. Deliveries in chunks of other nodes count as claimed. Damaged dead
+// letters stay. It claims each chunk with one of the waiting deliveries, for a moment.
+func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	now := s.Now()
+	return s.each(ctx, "retrying deliveries", refs, func(x *some) (n, claimed int, err error) {
+		revived, err := s.revive(ctx, x)
+		if err != nil {
+			return 0, 0, err
+		}
+		n, claimed, err = s.sweep(ctx, x, func(d *store.Delivery) store.Verdict {
+			if d.Hasten(now) {
+				return store.Retry
+			}
+			return store.Return
+		})
+		return revived + n, claimed, err
+	})
+}
+
+// Discard implements store.Inspector. Deliveries in chunks of other nodes count as claimed.
+func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	return s.each(ctx, "discarding deliveries", refs, func(x *some) (n, claimed int, err error) {
+		tag, err := s.db.pool.Exec(ctx, s.db.in(discardSQL), x.names, x.seqs)
+		if err != nil {
+			return 0, 0, err
+		}
+		lasts, err := collect(ctx, s.db.pool, pgx.RowTo[int64], s.db.in(withKeptSQL), x.names, x.seqs)
+		if err != nil {
+			return int(tag.RowsAffected()), 0, err
+		}
+		removed, err := s.claimer.history.remove(ctx, lasts, func(r *store.Record) bool { return x.refs[r.Ref()] })
+		if err == nil {
+			n, claimed, err = s.sweep(ctx, x, func(*store.Delivery) store.Verdict { return store.Done })
+		}
+		return int(tag.RowsAffected()) + removed + n, claimed, err
+	})
+}
+
+// Erase implements store.Inspector. It reads every chunk whose bytes contain the user id. Deliveries in
+// chunks of other nodes count as claimed. Until PostgreSQL vacuums the table, its files have the bytes of
+// deliveries that are removed from the history; nobody can read them with SQL.
+func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+	if user == "" {
+		return 0, 0, errors.New("pgqueue: erasure without a user")
+	}
+	eraseDead := func() error {
+		tag, err := s.db.pool.Exec(ctx, s.db.in(`DELETE FROM S.dead WHERE keys @> ARRAY[$1::int] AND user_id = $2`), userKey(user), []byte(user))
+		erased += int(tag.RowsAffected())
+		return err
+	}
+	err = s.db.call(ctx, "erasing", func() error {
+		if err := eraseDead(); err != nil { // so that none is retried behind the sweep
+			return err
+		}
+		var n int
+		n, claimed, err = s.claimer.sweepUser(ctx, user, func(d *store.Delivery) store.Verdict {
+			if d.User != user {
+				return 0
+			}
+			return store.Done
+		})
+		if erased += n; err != nil {
+			return err
+		}
+		if err := eraseDead(); err != nil { // other nodes may have buried deliveries before the sweep has seen them
+			return err
+		}
+		lasts, err := collect(ctx, s.db.pool, pgx.RowTo[int64], s.db.in(`SELECT last FROM S.kept WHERE keys @> ARRAY[$1::int] ORDER BY last`), userKey(user))
+		if err != nil {
+			return err
+		}
+		n, err = s.claimer.history.remove(ctx, lasts, func(r *store.Record) bool { return r.User == user })
+		erased += n
+		return err
+	})
+	return erased, claimed, err
+}
+
+// some are deliveries by their Refs, also as arguments for SQL.
+type some struct {
+	refs  map[store.Ref]bool
+	names [][]byte
+	seqs  []int64
+}
+
+// each calls do with some of refs after the other, and adds up its results.
+func (s *Store) each(ctx context.Context, what string, refs []store.Ref, do func(*some) (n, claimed int, err error)) (n, claimed int, err error) {
+	refs = slices.Compact(slices.SortedFunc(slices.Values(refs), func(x, y store.Ref) int {
+		return cmp.Or(strings.Compare(x.Destination, y.Destination), cmp.Compare(x.Seq, y.Seq))
+	}))
+	err = s.db.call(ctx, what, func() error {
+		for part := range slices.Chunk(refs, chunkItems) {
+			x := &some{refs: make(map[store.Ref]bool, len(part))}
+			for _, ref := range part {
+				x.refs[ref] = true
+				x.names, x.seqs = append(x.names, []byte(ref.Destination)), append(x.seqs, int64(ref.Seq))
+			}
+			changed, skipped, err := do(x)
+			if n, claimed = n+changed, claimed+skipped; err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, claimed, err
+}
+
+// sweep settles those of x that wait as f says; see claimer.sweep. A delivery whose chunk is moved to
+// another partition at that moment stays as it is.
+func (s *Store) sweep(ctx context.Context, x *some, f func(*store.Delivery) store.Verdict) (n, claimed int, err error) {
+	type row struct{ ID, Size int64 }
+	rows, err := collect(ctx, s.db.pool, pgx.RowToStructByPos[row], s.db.in(withChunkSQL), x.names, x.seqs)
+	for err == nil && len(rows) > 0 {
+		var ids []int64
+		for size := int64(0); len(rows) > 0 && size <= maxBatch; rows = rows[1:] {
+			ids = append(ids, rows[0].ID)
+			size += rows[0].Size
+		}
+		var changed, skipped int
+		changed, skipped, err = s.claimer.sweep(ctx, ids, func(d *store.Delivery) store.Verdict {
+			if !x.refs[store.Ref{Destination: d.Destination, Seq: d.Seq}] {
+				return 0
+			}
+			return f(d)
+		})
+		n, claimed = n+changed, claimed+skipped
+	}
+	return n, claimed, err
+}
+
+// withSQL finds the rows of a table that have deliveries by their destinations $1 and numbers $2. Rows whose
+// numbers are consecutive are found by each number. Of other rows there are fewer, and they overlap: all of
+// those are read that may have one of the numbers.
+const (
+	wantedSQL   = `WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::bytea[], $2::bigint[]) w (destination, seq)) `
+	eachWanted  = `wanted w WHERE c.destination = w.destination AND c.numbers IS NULL AND c.last >= w.seq AND c.last < w.seq / 256 * 256 + 256 AND c.first <= w.seq`
+	amongWanted = `(SELECT destination, min(seq) AS low, max(seq) AS high, array_agg(seq) AS seqs FROM wanted GROUP BY destination) w
+WHERE c.destination = w.destination AND c.numbers IS NOT NULL AND c.last >= w.low AND c.last < w.high + 4194304 AND c.first <= w.high
+	AND EXISTS (SELECT FROM unnest(w.seqs) seq WHERE seq BETWEEN c.first AND c.last AND seq - c.first = ANY (c.numbers))`
+	withChunkSQL = wantedSQL + `SELECT c.id, octet_length(c.items)::bigint FROM S.chunk c, ` + eachWanted +
+		` UNION SELECT c.id, octet_length(c.items)::bigint FROM S.chunk c, ` + amongWanted + ` ORDER BY 1`
+	withKeptSQL = wantedSQL + `SELECT c.last FROM S.kept c, ` + eachWanted + ` UNION SELECT c.last FROM S.kept c, ` + amongWanted + ` ORDER BY 1`
+	discardSQL  = `DELETE FROM S.dead d USING unnest($1::bytea[], $2::bigint[]) w (destination, seq) WHERE d.destination = w.destination AND d.seq = w.seq`
+)
+
+// scanDead reads the number and the record of a dead letter. If the record is damaged, the dead letter has
+// nothing but its Seq.
+func (s *Store) scanDead(r pgx.CollectableRow) (d store.Record, err error) {
+	var seq int64
+	var record []byte
+	if err = r.Scan(&seq, &record); err != nil {
+		return d, err
+	}
+	if damage := d.UnmarshalBinary(record); damage != nil {
+		s.db.config.Logger.Error("pgqueue: ignoring a dead letter that is damaged; discard it by its number", "seq", seq, "error", damage)
+		d = store.Record{}
+	}
+	d.State, d.Seq = store.StateDead, uint64(seq)
+	return d, nil
+}
+
+// revive makes the dead letters of x fresh deliveries.
+func (s *Store) revive(ctx context.Context, x *some) (n int, err error) {
+	var names []string
+	err = pgx.BeginFunc(ctx, s.db.pool, func(tx pgx.Tx) error {
+		letters, err := collect(ctx, tx, s.scanDead, s.db.in(deadSQL+` ORDER BY seq FOR UPDATE`), x.seqs)
+		if err != nil {
+			return err
+		}
+		var all []*entry
+		var seqs []int64
+		now := s.Now()
+		for _, r := range letters {
+			if !x.refs[r.Ref()] { // it is damaged, or another destination's
+				continue
+			}
+			d := r.Delivery
+			seqs, names = append(seqs, int64(d.Seq)), append(names, d.Destination)
+			d.Seq, d.Accepted, d.Due, d.Expires, d.Tries, d.Closed = 0, now, now, time.Time{}, 0, nil
+			e, err := newEntry(&store.Put{Delivery: d, NoDedup: true})
+			if err != nil {
+				return err
+			}
+			all = append(all, e)
+		}
+		if len(all) == 0 {
+			return nil
+		}
+		node := s.memory.nodeNow()
+		b := newBatch()
+		b.Queue(s.db.in(`DELETE FROM S.dead WHERE seq = ANY ($1::bigint[])`), seqs)
+		s.db.queuePut(b, draftsOf(all), &node)
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if len(names) > 0 {
+		s.memory.hear(names...) // also after an error: the answer may be lost
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(names), nil
+}
+
+// Count implements store.Inspector. Deliveries in chunks of other nodes count as claimed.
+func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
+	for d, err := range s.CountByDestination(ctx) {
+		if err != nil {
+			return store.Counts{}, err
+		}
+		c.Waiting += d.Waiting
+		c.Claimed += d.Claimed
+		if !d.Oldest.IsZero() && (c.Oldest.IsZero() || d.Oldest.Before(c.Oldest)) {
+			c.Oldest = d.Oldest
+		}
+	}
+	err = s.db.call(ctx, "counting", func() error {
+		var died int64
+		err := s.db.pool.QueryRow(ctx, s.db.in(countSQL), int64(never)).Scan(&c.Dead, &c.DeadBytes, &died, &c.Delivered, &c.DeliveredBytes)
+		c.OldestDead = timeOf(died)
+		return err
+	})
+	return c, err
+}
+
+const countSQL = `SELECT d.*, k.* FROM (
+	SELECT count(*), coalesce(sum(size), 0)::bigint, coalesce(min(died), $1) FROM S.dead
+) d, (
+	SELECT coalesce(sum(coalesce(r.n, k.n)), 0)::bigint, coalesce(sum(coalesce(r.size, k.size)), 0)::bigint
+	FROM S.ring r LEFT JOIN LATERAL (SELECT sum(n) AS n, sum(size) AS size FROM S.kept WHERE part = r.part) k ON r.n IS NULL
+) k`
+
+// CountByDestination implements store.Inspector. Deliveries in chunks of other nodes count as
+// claimed.
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+	return store.Page(func() ([]store.DestinationCounts, error) {
+		counts, err := listed(ctx, s.db, "counting", func(r pgx.CollectableRow) (c store.DestinationCounts, err error) {
+			var first int64
+			err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &first)
+			c.Oldest = timeOf(first)
+			return c, err
+		}, `SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0),
+	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk GROUP BY destination`, s.memory.nodeNow(), int64(never))
+		if err != nil {
+			return nil, err
+		}
+		s.memory.mu.Lock()
+		defer s.memory.mu.Unlock()
+		claimed := make(map[string]int)
+		for _, it := range s.memory.claims {
+			claimed[it.chunk.queue.destination]++
+		}
+		for i := range counts {
+			c := &counts[i]
+			c.Claimed += claimed[c.Destination]
+			for _, key := range queuesOf(c.Destination) {
+				if it := s.memory.queues[key].first(); it != nil && (c.Oldest.IsZero() || it.d.Due.Before(c.Oldest)) {
+					c.Oldest = it.d.Due
+				}
+			}
+		}
+		return counts, nil
+	})
+}
