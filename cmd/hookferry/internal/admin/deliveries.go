@@ -42,7 +42,7 @@ func (q *request) checkStates(states []webhook.State) error {
 			return err
 		}
 		if state == webhook.StateDelivered && len(states) == 1 && q.config.Settings().History.MaxAge == 0 {
-			return notFound("delivered deliveries are not kept; history.maxAge keeps them in the store of the data folder")
+			return notFound("delivered deliveries are not kept; history.maxAge keeps them")
 		}
 	}
 	return nil
