@@ -26,33 +26,27 @@ func main() {
 	ctx := context.Background()
 	var arrived atomic.Int64
 	customers := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
-	folder, err := os.MkdirTemp("", "sharded")
-	check(err)
+	folder := must(os.MkdirTemp("", "sharded"))
 	defer os.RemoveAll(folder)
 
-	var all shards
+	all, encoder := shards{}, event.Encoder{}
 	for _, name := range []string{"a", "b", "c"} {
-		store, err := filequeue.Open(folder+"/"+name, filequeue.Config{})
-		check(err)
-		f, err := webhook.New(webhook.Config{
+		store := must(filequeue.Open(folder+"/"+name, filequeue.Config{}))
+		f := must(webhook.New(webhook.Config{
 			Store:          store,
-			Directory:      directory{customers.URL},
+			Directory:      directory(customers.URL),
 			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // this machine
-		})
-		check(err)
+		}))
 		go f.Run(ctx) // until drain
 		all = append(all, &shard{f, name, store})
 	}
-	fewer := all[:2]
-	var encoder event.Encoder
 	for i := range 6 {
 		id := fmt.Sprint("customer-", i)
-		for _, ss := range []shards{all, fewer} { // with store c, and then without it
-			e, err := encoder.Encode(&analytics.Track{UserId: "u1", Event: "Order Placed"})
-			check(err)
+		for _, ss := range []shards{all, all[:2]} { // with store c, and then without it
+			e := must(encoder.Encode(&analytics.Track{UserId: "u1", Event: "Order Placed"}))
 			check(ss.ForwardEvents(ctx, []string{id}, e))
 		}
-		fmt.Printf("%s is in %s; then in %s\n", id, all.of(id).name, fewer.of(id).name)
+		fmt.Printf("%s is in %s; then in %s\n", id, all.of(id).name, all[:2].of(id).name)
 	}
 	for _, s := range all {
 		s.drain(ctx)
@@ -60,20 +54,22 @@ func main() {
 	fmt.Println(arrived.Load(), "webhooks arrived")
 }
 
-// A directory has a destination for each id, below one URL.
-type directory struct{ url string }
+// A directory is a URL below which each id has its destination.
+type directory string
 
-func (d directory) Destination(_ context.Context, id string) (webhook.Destination, error) {
-	return webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: d.url + "/" + id}}}, nil
+func (url directory) Destination(_ context.Context, id string) (webhook.Destination, error) {
+	return webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: string(url) + "/" + id}}}, nil
 }
 
-func (directory) Destinations(context.Context, string) ([]webhook.Destination, error) {
-	return nil, nil
+func (directory) Destinations(context.Context, string) (none []webhook.Destination, _ error) { return }
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
 }
 
-func check(err error) bool {
+func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return true
 }

@@ -51,7 +51,7 @@ func (ss shards) ForwardEvents(ctx context.Context, destinations []string, event
 // letters and audiences stay in its folder.
 func (s *shard) drain(ctx context.Context) {
 	for tick := time.Tick(100 * time.Millisecond); ; <-tick {
-		if c, err := s.store.Count(ctx); check(err) && c.Waiting == 0 {
+		if must(s.store.Count(ctx)).Waiting == 0 {
 			break
 		}
 	}

@@ -123,9 +123,9 @@ func TestRetryOnAFullStore(t *testing.T) {
 		c := Config{Partitions: 1, MaxBytes: 1 << 20, Claim: time.Minute}
 		a := ready(s.open(t, c))
 		defer a.Close()
+		buryMany(t, a, 20)
 		b := s.open(t, c)
 		defer b.Close()
-		buryMany(t, a, 20)
 		var refs []store.Ref
 		for _, r := range list(t, b, store.Query{}) {
 			refs = append(refs, r.Ref())
