@@ -32,7 +32,7 @@ type endings chan webhook.Record
 
 func (endings) Accepted(webhook.Accepted)   {}
 func (endings) Attempted(webhook.Attempted) {}
-func (e endings) Ended(end webhook.Record)   { e <- end }
+func (e endings) Ended(end webhook.Record)  { e <- end }
 
 // testHandler tests a receiver that is written in Go, in virtual time.
 func testHandler(t *testing.T, h http.Handler) {
