@@ -104,7 +104,7 @@ func (lookup) Destinations(context.Context, string) ([]webhook.Destination, erro
 func attempted(l lookup) lookup {
 	return func(ctx context.Context, id string) (*webhook.Destination, error) {
 		if ctx.Value(tracking{}) != nil {
-			time.Sleep(1) // so that the attempt does not use this answer
+			time.Sleep(time.Nanosecond) // so that the attempt does not use this answer
 			return nil, webhook.ErrUnknownDestination
 		}
 		return l(ctx, id)

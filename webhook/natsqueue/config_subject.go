@@ -63,8 +63,6 @@ func (c *Config) deadIn(partition int) string {
 	return c.Stream + ".dead." + strconv.Itoa(partition) + ".*"
 }
 
-func (c *Config) allDead() string { return c.Stream + ".dead.>" }
-
 // ask returns the subject of messages between nodes. The stream does not store them.
 func (c *Config) ask(what string) string { return c.Stream + "_ASK." + what }
 
