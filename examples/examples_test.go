@@ -164,11 +164,11 @@ func TestReceiverDoesNotStartWithoutASecret(t *testing.T) {
 	}
 }
 
-// The main file of each example has fewer than 60 lines of code.
-func TestExamplesHaveFewerThan60Lines(t *testing.T) {
+// The main file of each example has fewer than 60 lines of code, that of a whole shop fewer than 250.
+func TestExamplesAreShort(t *testing.T) {
 	files, err := filepath.Glob("*/main.go")
-	if err != nil || len(files) != 5 {
-		t.Fatalf("found the examples %q, %v, want 5", files, err)
+	if err != nil || len(files) != 6 {
+		t.Fatalf("found the examples %q, %v, want 6", files, err)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -181,8 +181,12 @@ func TestExamplesHaveFewerThan60Lines(t *testing.T) {
 				n++
 			}
 		}
-		if n >= 60 {
-			t.Errorf("%s has %d lines of code, want fewer than 60", file, n)
+		most := 60
+		if file == filepath.Join("saas", "main.go") {
+			most = 250
+		}
+		if n >= most {
+			t.Errorf("%s has %d lines of code, want fewer than %d", file, n, most)
 		}
 	}
 }

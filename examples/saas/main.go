@@ -1,0 +1,168 @@
+// Command saas is a shop for other companies, its tenants, which gives them webhooks. It places
+// orders, and sends an event for each to those URLs of the tenant that subscribe to it. It ends when
+// all webhooks have arrived.
+//
+//	cd examples/saas && GOWORK=off go run .
+//	cd examples/saas && GOWORK=off go run . -postgres postgres://localhost/shop
+//
+// Without -postgres it keeps what has to be delivered in a folder. With it, an order and its event are
+// stored in one transaction.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/tenants"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/pgqueue"
+)
+
+// thisMachine is where the tenants' receivers are. Without it, only public addresses are allowed.
+var thisMachine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+func main() {
+	database := flag.String("postgres", "", "`URL` of a database to use in place of a folder")
+	flag.Parse()
+	ctx := context.Background()
+	s := open(ctx, *database)
+	defer s.close()
+
+	arrived := make(chan string, 10)
+	s.subscribe(ctx, "acme", arrived, 0, "order.*")
+	s.subscribe(ctx, "acme", arrived, 0, "invoice.*")
+	s.subscribe(ctx, "globex", arrived, 2, "*") // is down for two requests
+	must(s.tenants.CreateTenant(ctx, tenants.Tenant{ID: "initech"}, "setup"))
+
+	expected := 0
+	for _, o := range []Order{{"order-1", "acme", "ann", 12.5}, {"order-2", "globex", "bob", 40}, {"order-3", "globex", "bob", 7}, {"order-4", "initech", "cleo", 3}} {
+		sent := s.place(ctx, o)
+		fmt.Printf("%s of %s: an event for %d of its URLs\n", o.ID, o.Tenant, sent.Stored)
+		expected += sent.Stored
+	}
+	for range expected {
+		fmt.Println(<-arrived)
+	}
+}
+
+// An Order is what a tenant's customer has bought.
+type Order struct {
+	ID     string  `json:"id"`
+	Tenant string  `json:"-"`
+	Buyer  string  `json:"buyer"`
+	Total  float64 `json:"total"`
+}
+
+// A shop takes orders.
+type shop struct {
+	pool      *pgxpool.Pool // nil without a database
+	store     webhook.Store
+	tenants   *tenants.Directory
+	forwarder *webhook.Forwarder
+	folder    string
+}
+
+// open starts a shop that keeps its deliveries in a database or, without one, in a folder.
+func open(ctx context.Context, database string) *shop {
+	s := new(shop)
+	if database == "" {
+		s.folder = must(os.MkdirTemp("", "saas"))
+		s.store = must(filequeue.Open(s.folder+"/webhooks", filequeue.Config{}))
+	} else {
+		s.pool = must(pgxpool.New(ctx, database))
+		must(s.pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS orders (id text PRIMARY KEY, tenant text, buyer text, total float8)"))
+		s.store = must(pgqueue.Open(ctx, s.pool, pgqueue.Config{}))
+	}
+	s.tenants = must(tenants.New(s.store, tenants.Config{AllowAddresses: thisMachine}))
+	s.forwarder = must(webhook.New(webhook.Config{
+		Store:          s.store,
+		Directory:      s.tenants,
+		AllowAddresses: thisMachine,
+	}))
+	go s.forwarder.Run(ctx) // until close
+	return s
+}
+
+// place stores an order and its event. The key of the event is the buyer.
+func (s *shop) place(ctx context.Context, o Order) webhook.Sent {
+	placed := &event.Custom{Type: "order.placed", ID: o.ID, Key: o.Buyer, User: o.Buyer, Data: o}
+	if s.pool == nil {
+		// After a crash, send it again: the id is the same, so nothing is stored twice.
+		return must(s.forwarder.Send(ctx, o.Tenant, placed))[0]
+	}
+	var sent webhook.Sent
+	check(pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { // both are stored, or none
+		const insert = "INSERT INTO orders VALUES ($1, $2, $3, $4)"
+		if _, err := tx.Exec(ctx, insert, o.ID, o.Tenant, o.Buyer, o.Total); err != nil {
+			return err
+		}
+		all, err := s.forwarder.SendTx(ctx, tx, o.Tenant, placed)
+		if err == nil {
+			sent = all[0]
+		}
+		return err
+	}))
+	return sent
+}
+
+// subscribe gives a tenant a URL for some types of events. A customer would do that on a page of the
+// shop, and see the secret there once. The receiver is a program of the tenant: it verifies the
+// signature, and refuses the first requests.
+func (s *shop) subscribe(ctx context.Context, tenant string, arrived chan<- string, refused int, types string) {
+	if _, err := s.tenants.Tenant(ctx, tenant); err != nil {
+		must(s.tenants.CreateTenant(ctx, tenants.Tenant{ID: tenant}, "setup"))
+	}
+	verify := &signature.Handler{Scheme: signature.StandardWebhooks, Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := must(io.ReadAll(r.Body))
+		if refused--; refused >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		arrived <- fmt.Sprintf("%s got %s", tenant, body)
+	})}
+	receiver := httptest.NewServer(verify)
+	d, secret, err := s.tenants.Create(ctx, tenants.Destination{
+		Tenant:    tenant,
+		Endpoints: []webhook.Endpoint{{URL: receiver.URL}},
+		Filter:    webhook.Filter{Include: []string{types}},
+
+		MaxConcurrent: 1, // so that refused needs no lock
+	}, "setup")
+	check(err)
+	verify.Secrets = []signature.Secret{secret}
+	fmt.Printf("%s takes %s\n", d.ID, types)
+}
+
+// close stops the shop. What was not delivered is delivered after the next start.
+func (s *shop) close() {
+	check(s.forwarder.Shutdown(context.Background()))
+	check(s.store.Close())
+	if s.pool != nil {
+		s.pool.Close()
+	}
+	check(os.RemoveAll(s.folder))
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
