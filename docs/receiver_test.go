@@ -62,7 +62,7 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			{ID: "standard, signed by the other scheme", Endpoints: endpoint("/standard"), Secret: xSecret},
 		},
 		Timeout:     time.Minute, // interpreters may be slow
-		Observer:    ended,
+		Observers:   []webhook.Observer{ended},
 		DialContext: dial,
 	})
 	if err != nil {

@@ -62,10 +62,10 @@ func BenchmarkObserver(b *testing.B) {
 	round := *bench.Round
 	rawURL := bench.Receiver(b)
 	var hs [2]*bench.Load
-	for i, o := range []webhook.Observer{nil, attempts(func(webhook.Attempted) {})} {
+	for i, o := range [][]webhook.Observer{nil, {attempts(func(webhook.Attempted) {})}} {
 		ended := bench.NewEndings()
 		q := countedQueue{testkit.Must(memqueue.Open(memqueue.Config{})), ended}
-		h := bench.StartLoad(b, webhook.Config{Store: q, Observer: o}, ended, rawURL, 1, concurrency)
+		h := bench.StartLoad(b, webhook.Config{Store: q, Observers: o}, ended, rawURL, 1, concurrency)
 		h.Forward(round)
 		hs[i] = h
 	}

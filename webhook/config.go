@@ -79,7 +79,7 @@ type Config struct {
 	// outcome of the first is stored, the next one begins a new window. Zero means DefaultWindow.
 	Window time.Duration
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
-	// it: it tells the Observer, if that is a DisableObserver, and keeps the deliveries until Resume,
+	// it: it tells each Observer that is a DisableObserver, and keeps the deliveries until Resume,
 	// as during a pause. Each node measures on its own, from its start. Zero means never.
 	DisableAfter time.Duration
 	// DisableGone also disables a destination when all endpoints answer 410 Gone to a delivery.
@@ -151,7 +151,7 @@ type Config struct {
 	// calls; for others they return a *event.CallError. Nil means any type.
 	Catalogue *event.Catalogue
 
-	Observer Observer // is told what happens to deliveries; nil means none, which costs nothing
+	Observers []Observer // are told what happens to deliveries; none cost nothing
 	// Logger gets warnings, failed attempts, dead letters, and the recoveries of destinations. Nil
 	// means no logs. Log lines have only these keys:
 	//

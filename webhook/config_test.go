@@ -188,7 +188,7 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 	a, b := reflect.ValueOf(set), reflect.ValueOf(got)
 	for i := range a.NumField() {
 		name := a.Type().Field(i).Name
-		if name != "Directory" && name != "DialContext" && name != "Observer" && a.Field(i).IsZero() {
+		if name != "Directory" && name != "DialContext" && name != "Observers" && a.Field(i).IsZero() {
 			t.Errorf("the test does not set the field %s", name)
 		}
 		if a.Field(i).Kind() != reflect.Func && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

@@ -29,7 +29,7 @@ func TestHistoryHasTheAttemptThatSucceeded(t *testing.T) {
 			r.queue = s
 			r.network.Receiver("http://crm.example/", "", step.Answer(503), step.Answer(202))
 			log := &endedLog{attempts: func(webhook.Attempted) {}}
-			r.start(webhook.Config{Observer: log, Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
+			r.start(webhook.Config{Observers: []webhook.Observer{log}, Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
 			must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"}))
 			time.Sleep(time.Minute)
 			synctest.Wait()

@@ -113,7 +113,7 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver("http://crm.example/", "", tt.answer)
 			observer := new(disabledObserver)
-			tt.config.Observer = observer
+			tt.config.Observers = []webhook.Observer{observer}
 			tt.config.Destinations = []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}
 			r.start(tt.config)
 			forward := func() {

@@ -53,7 +53,7 @@ func ExampleObserver() {
 			ID: "acme", Endpoints: []webhook.Endpoint{{URL: "http://acme.example/hook"}},
 		}},
 		DialContext: network.DialContext,
-		Observer:    seen,
+		Observers:   []webhook.Observer{seen},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -75,7 +75,7 @@ func (f *Forwarder) Held() []Hold {
 	return held
 }
 
-// enabled logs that Resume has enabled a destination, and tells the observer, unless Pause was
+// enabled logs that Resume has enabled a destination, and tells the observers, unless Pause was
 // called for it.
 func (f *Forwarder) enabled(was Disabled) {
 	if was.Reason == "" {
@@ -83,7 +83,9 @@ func (f *Forwarder) enabled(was Disabled) {
 	}
 	f.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
 		"destination", was.Destination, "reason", string(was.Reason))
-	if o, ok := f.config.Observer.(DisableObserver); ok {
-		f.recorder.tell(func(Observer) { o.Enabled(was) })
-	}
+	f.recorder.tell(func(o Observer) {
+		if o, ok := o.(DisableObserver); ok {
+			o.Enabled(was)
+		}
+	})
 }

@@ -40,7 +40,7 @@ type TryResult struct {
 // Try sends an event at once to all endpoints of a destination, and returns one TryResult for each,
 // in their order. The requests have the same body, headers, signatures, TLS, guard and timeout as
 // those of an attempt, but connections of their own. Try stores, counts and logs nothing, and tells
-// the Observer nothing. The limits of the destination do not apply.
+// the Observers nothing. The limits of the destination do not apply.
 //
 // The errors are *ConfigErrors for a Destination that is missing or not valid, ErrClosed after
 // Shutdown, or that of Transform; an Event without a body is an error, too. A request that the end

@@ -611,7 +611,7 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 	fine := r.network.Receiver("http://fine.example/", "")
 	ds = append(ds, webhook.Destination{ID: "fine", Endpoints: []webhook.Endpoint{{URL: "http://fine.example/"}}})
 	seen := &outcomes{t: t, first: make(map[string]time.Time), ended: make(map[string]webhook.Reason)}
-	r.start(webhook.Config{Destinations: ds, MaxInFlight: 64, Observer: seen})
+	r.start(webhook.Config{Destinations: ds, MaxInFlight: 64, Observers: []webhook.Observer{seen}})
 
 	hours, each := 5, 12
 	if soakenv.On() {

@@ -64,7 +64,7 @@ func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	if s.queue, err = filequeue.Open(b.TempDir(), filequeue.Config{}); err != nil {
 		b.Fatal(err)
 	}
-	c := webhook.Config{Store: s.queue, Observer: s}
+	c := webhook.Config{Store: s.queue, Observers: []webhook.Observer{s}}
 	add := func(ids *[]string, name, rawURL string, n int) {
 		for i := range n {
 			id := fmt.Sprint(name, i)

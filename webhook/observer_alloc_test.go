@@ -32,6 +32,6 @@ func TestObservingAllocatesNothing(t *testing.T) {
 		}
 	}
 	run("without an Observer")
-	r.config.Observer = nullObserver{}
+	r.config.Observers = []Observer{nullObserver{}}
 	run("with an Observer")
 }

@@ -61,7 +61,7 @@ func TestObserverIsToldOfEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var seen observerLog
 		r.network.Receiver(hook, "", step.Answer(503).After(time.Second), step.Answer(200).After(20*time.Millisecond), step.Answer(404))
-		r.start(webhook.Config{Observer: &seen, Destinations: []webhook.Destination{{
+		r.start(webhook.Config{Observers: []webhook.Observer{&seen}, Destinations: []webhook.Destination{{
 			ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://user:hunter2@crm.example/hook?key=hunter2"}},
 		}}})
 		expect := func(want ...string) {
@@ -114,13 +114,13 @@ func TestObserverIsToldOfRequestsThatAreNoLongerNeeded(t *testing.T) {
 					Destinations: []webhook.Destination{{
 						ID: "crm", MaxConcurrent: tt.limit, Endpoints: []webhook.Endpoint{{URL: hook}, {URL: slow}, {URL: hung}},
 					}},
-					Observer: attempts(func(a webhook.Attempted) {
+					Observers: []webhook.Observer{attempts(func(a webhook.Attempted) {
 						mu.Lock()
 						defer mu.Unlock()
 						if a.ID == "m2" {
 							outcomes[a.Endpoint] = string(a.Outcome)
 						}
-					}),
+					})},
 				})
 				r.track("m1")
 				synctest.Wait()
@@ -158,18 +158,19 @@ func TestObserverPanicsAreCountedAndLoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(hook, "")
 		var log lines
+		behind := &endedLog{attempts: func(webhook.Attempted) {}} // is told nevertheless
 		r.start(webhook.Config{
-			Observer:     panicking{},
+			Observers:    []webhook.Observer{panicking{}, behind},
 			Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}},
 			Logger:       slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		r.track("m1")
 		r.track("m2")
 		synctest.Wait()
-		if s := r.Stats(); s.Delivered != 2 || s.ObserverPanics != 6 || len(crm.Requests()) != 2 {
-			t.Errorf("Stats() = %+v with %d requests, want 2 delivered and 6 panics", s, len(crm.Requests()))
+		if s := r.Stats(); s.Delivered != 2 || s.ObserverPanics != 6 || len(crm.Requests()) != 2 || len(behind.ended) != 2 {
+			t.Errorf("Stats() = %+v with %d requests, and the next observer is told of %d; want 2 delivered and 6 panics", s, len(crm.Requests()), len(behind.ended))
 		}
-		if n := strings.Count(log.String(), "the Observer panicked"); n != 1 {
+		if n := strings.Count(log.String(), "an Observer panicked"); n != 1 {
 			t.Errorf("got %d log lines about panics, want 1:\n%s", n, log.String())
 		}
 	})

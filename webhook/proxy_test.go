@@ -52,10 +52,10 @@ func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhoo
 	must(t, err)
 	seen := make(chan webhook.Attempted, 100)
 	f, err := webhook.New(webhook.Config{
-		Store:    testkit.Must(memqueue.Open(memqueue.Config{})),
-		Proxy:    u,
-		Timeout:  webhook.Never,
-		Observer: attempts(func(a webhook.Attempted) { seen <- a }),
+		Store:     testkit.Must(memqueue.Open(memqueue.Config{})),
+		Proxy:     u,
+		Timeout:   webhook.Never,
+		Observers: []webhook.Observer{attempts(func(a webhook.Attempted) { seen <- a })},
 		// The certificate of httptest is for the host example.com.
 		TLSClientConfig: &tls.Config{RootCAs: b.secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs},
 		Destinations: []webhook.Destination{

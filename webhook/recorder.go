@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A recorder counts what happens to deliveries, logs it and tells the observer.
+// A recorder counts what happens to deliveries, logs it and tells the observerss.
 type recorder struct {
 	config   *Config
 	total    account // of all destinations
@@ -30,7 +30,7 @@ func (r *recorder) countFor(destination string, add func(*account)) {
 	}
 }
 
-// requested counts a request that has ended, and tells the observer. due is as in Attempted.
+// requested counts a request that has ended, and tells the observers. due is as in Attempted.
 func (r *recorder) requested(d *Delivery, res *result, due time.Time) {
 	if res.outcome != OutcomeCutOff {
 		r.countFor(d.Destination, func(a *account) {
@@ -41,19 +41,21 @@ func (r *recorder) requested(d *Delivery, res *result, due time.Time) {
 	r.tell(func(o Observer) { o.Attempted(Attempted{*d, res.attempt, res.outcome, due}) })
 }
 
-// tell calls call with the observer, if there is one, and recovers a panic in it.
+// tell calls call with each observer, and recovers a panic in it.
 func (r *recorder) tell(call func(Observer)) {
-	if r.config.Observer == nil {
-		return
+	for _, o := range r.config.Observers {
+		if err := noPanic("Observer", func() error { call(o); return nil }); err != nil {
+			r.panicked(err)
+		}
 	}
-	err := noPanic("Observer", func() error { call(r.config.Observer); return nil })
-	if err == nil {
-		return
-	}
+}
+
+// panicked counts a panic of an observer, and logs the first one.
+func (r *recorder) panicked(err error) {
 	var panics int64
 	r.count(func(s *Stats) { s.ObserverPanics++; panics = s.ObserverPanics })
 	if panics == 1 {
-		r.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
+		r.config.Logger.Error("webhook: an Observer panicked; deliveries go on, and further panics are only counted", "error", err)
 	}
 }
 

@@ -18,7 +18,7 @@ type Stats struct {
 	Resent         int64
 	Discarded      int64 // waiting deliveries that Discard and DiscardAll removed
 	Forgotten      Forgotten
-	ObserverPanics int64 // calls of Config.Observer that panicked
+	ObserverPanics int64 // calls of Config.Observers that panicked
 	// Failing says since when maintenance steps of the store fail; see Maintained. Nil if none does.
 	Failing map[string]time.Time
 

@@ -42,7 +42,9 @@ func (w *worker) disableIfDue(l *lane, results []result, s *store.Settlement) {
 		_, _ = retryWaiting(ctx, w.config.Store, l.ID)
 	}
 	w.config.Logger.Warn(text, "destination", l.ID, "reason", string(d.Reason), "status", d.Status, "since", d.FailingSince)
-	if o, ok := w.config.Observer.(DisableObserver); ok {
-		w.recorder.tell(func(Observer) { o.Disabled(d) })
-	}
+	w.recorder.tell(func(o Observer) {
+		if o, ok := o.(DisableObserver); ok {
+			o.Disabled(d)
+		}
+	})
 }

@@ -71,7 +71,7 @@
 //     after the delivery is stored. While a partition has no owner, Put reports all deliveries as
 //     stored. The next owner leaves the duplicates out.
 //   - There is no History. A delivered delivery leaves the stream with its message, and a history
-//     would have to store it a second time. Set webhook.Config.Observer to keep a history
+//     would have to store it a second time. Set webhook.Config.Observers to keep a history
 //     elsewhere.
 //   - Erase finds waiting deliveries and dead letters. Their bytes leave the stream once the
 //     cleaner has moved the deliveries that wait before them in the same partition: within a second,

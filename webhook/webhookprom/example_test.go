@@ -23,7 +23,7 @@ func Example() {
 
 	metrics := webhookprom.New()
 	forwarder, err := webhook.New(webhook.Config{
-		Store: store, Destinations: destinations, Observer: metrics,
+		Store: store, Destinations: destinations, Observers: []webhook.Observer{metrics},
 	})
 	if err != nil {
 		fmt.Println(err)

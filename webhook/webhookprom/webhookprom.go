@@ -1,7 +1,7 @@
 // Package webhookprom exports metrics of a webhook.Forwarder to Prometheus, in three lines:
 //
 //	metrics := webhookprom.New()
-//	forwarder, err := webhook.New(webhook.Config{Store: store, Destinations: all, Observer: metrics})
+//	forwarder, err := webhook.New(webhook.Config{Store: store, Destinations: all, Observers: []webhook.Observer{metrics}})
 //	prometheus.MustRegister(metrics.Collector(forwarder))
 //
 // The metrics are those in docs/metrics.md whose names begin with hookferry_deliveries_,

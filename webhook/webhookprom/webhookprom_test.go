@@ -62,7 +62,7 @@ func TestScrapeSurvivesFailingStore(t *testing.T) {
 			store = failingStore{store}
 		}
 		m := New()
-		f, err := webhook.New(webhook.Config{Store: store, Observer: m, Destinations: []webhook.Destination{
+		f, err := webhook.New(webhook.Config{Store: store, Observers: []webhook.Observer{m}, Destinations: []webhook.Destination{
 			{ID: "a", Endpoints: []webhook.Endpoint{{URL: "http://a.example/"}}},
 			{ID: "b", Endpoints: []webhook.Endpoint{{URL: "http://b.example/"}}, Transform: func(_ context.Context, e event.Event) (event.Event, error) {
 				return e, errors.New("no")

@@ -20,7 +20,7 @@ func IdleLatency(b *testing.B, q webhook.Store) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived <- time.Now() }))
 	defer receiver.Close()
 	ended := NewEndings()
-	l := StartLoad(b, webhook.Config{Store: q, Observer: ended}, ended, receiver.URL, 1, 16)
+	l := StartLoad(b, webhook.Config{Store: q, Observers: []webhook.Observer{ended}}, ended, receiver.URL, 1, 16)
 	var took []time.Duration
 	event := make([]event.Event, 1)
 	for b.Loop() {

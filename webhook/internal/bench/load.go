@@ -62,7 +62,7 @@ type Load struct {
 func NewLoad(b *testing.B, q webhook.Store, destinations, concurrency int) *Load {
 	b.Helper()
 	ended := NewEndings()
-	return StartLoad(b, webhook.Config{Store: q, Observer: ended}, ended, Receiver(b), destinations, concurrency)
+	return StartLoad(b, webhook.Config{Store: q, Observers: []webhook.Observer{ended}}, ended, Receiver(b), destinations, concurrency)
 }
 
 // StartLoad starts a forwarder with c that delivers to rawURL. The Observer of c must

@@ -160,7 +160,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	}
 	f := feed.New()
 	if s.forwarder, err = webhook.New(webhook.Config{
-		Store: s.store, Observer: f, DialContext: n.dial, Directory: config.Directory(all.Load), AnswerAge: time.Nanosecond,
+		Store: s.store, Observers: []webhook.Observer{f}, DialContext: n.dial, Directory: config.Directory(all.Load), AnswerAge: time.Nanosecond,
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 		Store:        failing{queue},
 		Destinations: []webhook.Destination{destination("good"), destination("gone"), destination("slow"), destination("paused")},
 		DialContext:  network.DialContext,
-		Observer:     m,
+		Observers:    []webhook.Observer{m},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -215,13 +215,13 @@ func (s *server) listen(ctx context.Context, key, address string) (net.Listener,
 
 func (s *server) assemble(ctx context.Context) (err error) {
 	settings := s.Settings
-	watching := &observers{server: s}
+	var watching []webhook.Observer
 	if settings.Admin.Listen != config.Off {
 		s.feed = feed.New()
-		watching.all = append(watching.all, s.feed)
+		watching = append(watching, s.feed)
 		if settings.Metrics {
 			s.metrics = metrics.New(s.Version, runtime.Version())
-			watching.all = append(watching.all, s.metrics)
+			watching = append(watching, s.metrics)
 		}
 	}
 	if to := settings.Tracing; tracing.Wanted(to.Endpoint, s.Getenv) {
@@ -229,7 +229,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		if err != nil {
 			return &SettingError{"tracing", err}
 		}
-		watching.all = append(watching.all, s.tracer)
+		watching = append(watching, s.tracer)
 	}
 	c := webhook.Config{
 		Note:           s.note,
@@ -245,10 +245,11 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		BuryDisabled:   settings.Webhooks.WhenDisabled == config.Dead,
 		DeadMaxAge:     settings.DeadLetters.MaxAge,
 		DeadMaxBytes:   int64(settings.DeadLetters.MaxBytes),
+		Observers:      watching,
 		Logger:         s.Logger,
 	}
-	if len(watching.all) > 0 || settings.Webhooks.Operations != "" {
-		c.Observer = watching
+	if settings.Webhooks.Operations != "" {
+		c.Observers = append(c.Observers, &operator{server: s})
 	}
 	s.forwarder, err = webhook.New(c)
 	return err

@@ -133,7 +133,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 			{ID: "gone", Endpoints: []webhook.Endpoint{{URL: "http://gone.example/hook"}}},
 		},
 		DialContext: network.DialContext,
-		Observer:    observer,
+		Observers:   []webhook.Observer{observer},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,38 +8,21 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// observers passes the events of deliveries on to several observers. When a destination is disabled
-// or enabled, it also sends a track call, like any other, to the destination of webhooks.operations.
-type observers struct {
-	all    []webhook.Observer
-	server *server
-}
+// An operator is an observer that sends a track call, like any other, to the destination of
+// webhooks.operations when another destination is disabled or enabled.
+type operator struct{ server *server }
 
-func (o *observers) Accepted(a webhook.Accepted) {
-	for _, of := range o.all {
-		of.Accepted(a)
-	}
-}
+func (o *operator) Accepted(webhook.Accepted)   {}
+func (o *operator) Attempted(webhook.Attempted) {}
+func (o *operator) Ended(webhook.Record)        {}
 
-func (o *observers) Attempted(a webhook.Attempted) {
-	for _, of := range o.all {
-		of.Attempted(a)
-	}
-}
-
-func (o *observers) Ended(e webhook.Record) {
-	for _, of := range o.all {
-		of.Ended(e)
-	}
-}
-
-func (o *observers) Disabled(d webhook.Disabled) {
+func (o *operator) Disabled(d webhook.Disabled) {
 	o.tell("Destination Disabled", d.Destination, map[string]any{
 		"destination": d.Destination, "reason": string(d.Reason), "status": d.Status, "failingSince": d.FailingSince,
 	})
 }
 
-func (o *observers) Enabled(e webhook.Disabled) {
+func (o *operator) Enabled(e webhook.Disabled) {
 	o.tell("Destination Enabled", e.Destination, map[string]any{
 		"destination": e.Destination, "reason": string(e.Reason), "disabledSince": e.Since,
 	})
@@ -47,7 +30,7 @@ func (o *observers) Enabled(e webhook.Disabled) {
 
 // tell sends a call to the destination of webhooks.operations, unless the call is about that itself.
 // It returns before the call is stored, because an observer must not block the forwarder.
-func (o *observers) tell(what, about string, properties map[string]any) {
+func (o *operator) tell(what, about string, properties map[string]any) {
 	s := o.server
 	to := s.Settings.Webhooks.Operations
 	if to == "" || about == to {
