@@ -28,8 +28,8 @@
 //     probe.turnAround. That saves a read that finds nothing, 2 us of the 28 us of a delivery from a
 //     store in memory.
 //   - A request of over 32 KB is written by a goroutine while the answer is read; see maxInline.
-//   - The close of an idle TLS connection sends close_notify, as RFC 8446 requires. It waits at
-//     most 1 ms for a receiver that does not read.
+//   - The close of an idle TLS connection sends close_notify, as RFC 8446 requires. It does
+//     not wait for a receiver that does not read, except for 1 ms on Windows.
 //   - nethttp.go makes requests with net/http for receivers that choose HTTP/2 in the TLS
 //     handshake, for proxies, and for targets with NetHTTP. So this package needs no code of its own
 //     for any of these. A connection that turns out to speak HTTP/2 is handed over to net/http:

@@ -23,7 +23,7 @@ type peekConn struct {
 	werr    error
 
 	looking bool    // Read does not block
-	closing bool    // writes block for closingTime at most
+	closing bool    // writes do not wait for room in the socket
 	header  [5]byte // header of the TLS record that is being read (RFC 8446, section 5.1)
 	have    int     // bytes of header that were read
 	left    int     // bytes of the record that are still to be read
@@ -77,7 +77,16 @@ func (t *peekConn) turnAround(p []byte) (n int, err error) {
 	return n, err
 }
 
-// closingTime is how long a close may block on a receiver that does not read.
+// Write writes like the wrapped connection. During a close it does not wait for a receiver that does
+// not read.
+func (t *peekConn) Write(p []byte) (int, error) {
+	if t.closing && canProbe {
+		return tryWrite(t.raw, p)
+	}
+	return t.Conn.Write(p)
+}
+
+// closingTime is how long a close may block where sockets cannot be written without blocking.
 const closingTime = time.Millisecond
 
 // SetWriteDeadline shortens the five seconds that crypto/tls allows during a close.

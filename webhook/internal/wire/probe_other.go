@@ -15,3 +15,5 @@ func (*probe) tryRead(syscall.RawConn, []byte) (int, error) { panic("wire: no pr
 func (*probe) turnAround(syscall.RawConn, []byte, []byte) (n, written int, err error) {
 	panic("wire: no probe")
 }
+
+func tryWrite(syscall.RawConn, []byte) (int, error) { panic("wire: no probe") }

@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"syscall"
@@ -67,6 +68,15 @@ func (o *probe) step(fd uintptr) bool {
 		o.written = max(n, 0)
 	}
 	return o.written < len(o.request)
+}
+
+// tryWrite writes to a socket without blocking, whatever its deadlines.
+func tryWrite(raw syscall.RawConn, p []byte) (n int, err error) {
+	cerr := raw.Control(func(fd uintptr) { n, err = retried(syscall.Write, fd, p) })
+	if cerr != nil || err != nil {
+		return 0, cmp.Or(cerr, os.NewSyscallError("write", err))
+	}
+	return n, nil
 }
 
 // retried calls a system call until no signal interrupts it.
