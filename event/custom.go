@@ -124,10 +124,10 @@ func Raw(eventType string, body []byte) (Event, error) {
 	return e, nil
 }
 
-// Check returns a *CallError for the first field of an event that is not within its limits: the
-// Type, the ID, Source, User, Name and Key, and the Body, which is one JSON object of up to MaxBody
-// bytes in the form of all bodies: a fixed point of ECMAScript's JSON.stringify(JSON.parse(body)).
-// It returns nil at once for what an Encoder or Delete has made.
+// Check returns a *CallError for the first field that is not within its limits: Type, ID, Source,
+// User, Name, Key or Body. A Body is one JSON object of up to MaxBody bytes, in the form that
+// ECMAScript's JSON.stringify(JSON.parse(body)) gives it. Check returns nil at once for an event that
+// an Encoder or Delete has made.
 func (e *Event) Check() error {
 	if e.made {
 		return nil

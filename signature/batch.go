@@ -14,8 +14,8 @@ type Event struct {
 	// ID is the webhook-id of the event: 1 to 1,024 bytes of visible ASCII without a full stop. It is
 	// the same whether the event comes alone or in a batch.
 	ID string `json:"id"`
-	// Body is a JSON object, the body of the event if it comes alone. In Body, an event of a batch has
-	// the bytes that were signed.
+	// Body is a JSON object: the body of a request that has the event alone. Its bytes are those that
+	// were signed, also in a batch.
 	Body json.RawMessage `json:"event"`
 }
 

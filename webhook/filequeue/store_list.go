@@ -127,11 +127,14 @@ func distinct(refs []store.Ref) []store.Ref {
 
 // named returns the entries of refs. The caller holds mu.
 func (x *index) named(refs []store.Ref) (all []found) {
-	claimed := x.claimed()
+	var claimed map[uint64]*claim
 	for _, ref := range refs {
 		l := x.lanes[ref.Destination]
 		if l == nil {
 			continue
+		}
+		if l.claimed > 0 && claimed == nil {
+			claimed = x.claimed()
 		}
 		if c := claimed[ref.Seq]; c != nil && c.lane == l {
 			all = append(all, found{c.entry, queueID{waitingKind(c.retry), l.name}, true})
@@ -190,8 +193,8 @@ func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) 
 		return nil, 0, err
 	}
 	at := l
-	for {
-		all, places, err := read(ctx, s, func(x *index) []found { return x.search(&at, min(max, page)) })
+	for n := min(max, page); ; n = page { // more at once, if the query selects few of the first
+		all, places, err := read(ctx, s, func(x *index) []found { return x.search(&at, n) })
 		if err != nil {
 			return nil, 0, err
 		}
@@ -200,7 +203,7 @@ func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) 
 				return l.Page, l.Next, nil
 			}
 		}
-		if len(places) < min(max, page) {
+		if len(places) < n {
 			return l.Page, 0, nil
 		}
 		at.After = places[len(places)-1].entry.seq

@@ -59,8 +59,8 @@ func (mt *maintainer) maintain(ctx context.Context) {
 		looked := mt.memory.looked
 		mt.memory.mu.Unlock()
 		mt.claimer.doubtAgain()
-		// Reading all heads takes at most a twentieth of the time. It follows within a minute, because one
-		// slow search may have waited for a database that hung for a moment.
+		// All heads are read again after twenty times as long as that took, but within a minute: the last
+		// time it may have been slow because the database hung for a moment.
 		if time.Since(searched) >= min(20*looked, time.Minute) {
 			searched = time.Now()
 			mt.memory.hearAny()

@@ -488,7 +488,7 @@ type TestRequest struct {
 	Source   string         `json:"source,omitempty"` // a source; its filter is checked, too, beside the destination's
 }
 
-// TestResult has one Exchange for each type of call and endpoint.
+// TestResult has an Exchange for each type of call with each endpoint.
 type TestResult struct {
 	Exchanges []Exchange `json:"exchanges"`
 }
