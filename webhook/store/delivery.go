@@ -39,7 +39,7 @@ type Delivery struct {
 	// Tenant owns the destination, "" for a destination of the program itself. Up to 255 bytes.
 	Tenant string
 	// Key, of up to 255 bytes, orders the deliveries of a destination: of those with the same Key, a
-	// later one waits behind an earlier one. "" has no order.
+	// later one is behind an earlier one, until that is delivered or given up. "" has no order.
 	Key  string
 	Type string // of the event, such as "track"
 	Body []byte // of the request, exactly as it is signed and sent
@@ -91,7 +91,9 @@ func (d *Delivery) Hasten(now time.Time) bool {
 
 // Counts says how much a store holds.
 type Counts struct {
-	Waiting, Claimed int // deliveries that are neither done nor buried, and the claimed ones of them
+	// Waiting counts the deliveries that are neither done nor buried. Claimed and Behind count those of
+	// them that are claimed, or behind another one with their Key.
+	Waiting, Claimed, Behind int
 	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, -1 if the store does not know
 	// it. OldestDead is when the oldest one died, zero if that is not known.
 	Dead       int
@@ -100,12 +102,12 @@ type Counts struct {
 	// Delivered counts the deliveries in the History, of which DeliveredBytes is the sum of the Sizes.
 	Delivered      int
 	DeliveredBytes int64
-	Oldest         time.Time // the earliest Due of the waiting deliveries that are not claimed, or zero
+	Oldest         time.Time // the earliest Due of the deliveries that wait in a queue, or zero
 }
 
 // DestinationCounts says how much a store holds for one destination; see Counts.
 type DestinationCounts struct {
-	Destination      string
-	Waiting, Claimed int
-	Oldest           time.Time
+	Destination              string
+	Waiting, Claimed, Behind int
+	Oldest                   time.Time
 }

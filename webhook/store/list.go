@@ -13,6 +13,7 @@ import (
 type State string
 
 const (
+	StateBehind    State = "behind"    // another delivery with its Key
 	StateWaiting   State = "waiting"   // for an attempt
 	StateClaimed   State = "claimed"   // by a node that attempts it, or is about to
 	StateDelivered State = "delivered" // and kept in the History

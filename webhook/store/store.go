@@ -13,6 +13,12 @@ import (
 // The deliveries of a destination are in two queues: fresh ones, whose Expires is zero, and
 // retries. Each is in the order of Due.
 //
+// Of the deliveries of a destination that have the same Key, only the first one is in a queue, or
+// claimed. The others are behind it, in the order of Seq: they are not due, not in Heads, and never
+// claimed. When the first one leaves, because it is settled as Done or Bury, discarded or erased, the
+// store releases the next: it becomes a fresh delivery that is due now, or at its own Due if that is
+// later. Retry and Return release nothing.
+//
 // A claim is the right to settle a delivery. It begins when Fetch returns the delivery, or Put
 // keeps it, and ends when it is settled or the store is closed. Claims do not survive the process.
 // On a shared store, the claims of a node that died end when its last heartbeat is too old.
@@ -33,7 +39,8 @@ type Store interface {
 	// been settled.
 	//
 	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. After
-	// an error nothing is claimed, even if the error came too late and some of ps are stored.
+	// an error nothing is claimed, even if the error came too late and some of ps are stored. It never
+	// claims a delivery that is behind another.
 	//
 	// ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever
 	// store at once. A delivery outside the limits of its fields is an error.
@@ -50,13 +57,16 @@ type Store interface {
 	// Settle ends the claims of ss, in their order. There may be any number of them, with bodies of
 	// any size. It returns how many it has settled: the first n are durable, and an error is about
 	// ss[n] alone. If a claim has ended before, its settlement changes nothing, and is no error. On a
-	// full disk Settle may use space that Put may not.
+	// full disk Settle may use space that Put may not. It sets Released of each of ss[:n].
+	//
+	// Settle does not wait for transactions of others. A delivery that it cannot release at once, the
+	// store releases within a second after that is possible, and then Heads has news.
 	Settle(ctx context.Context, ss []Settlement) (n int, err error)
 
 	// Heads yields, for each destination, when its first fresh delivery and its first retry are due.
 	// Claimed deliveries do not count. If all is not set, Heads yields only destinations whose heads
 	// have changed since the previous call, not by Put, Fetch and Settle, of which the caller knows,
-	// but by another node, a transaction, Revive, Change, or the end of a node's claims.
+	// but by another node, a transaction, Retry, Discard, Erase, or the end of a node's claims.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
 	// Changed returns a channel that has a value when Heads may have news. One value may stand for
@@ -81,6 +91,7 @@ type Put struct {
 // A Result says what became of a Put.
 type Result struct {
 	Stored bool   // false if the delivery was left out, because it was put before
+	Behind bool   // true if it is stored behind another delivery with its Key
 	Claim  uint64 // zero unless the store has kept the delivery for the caller
 }
 
@@ -129,6 +140,7 @@ type Settlement struct {
 	Delivery Delivery
 	Reason   Reason    // why it is buried
 	At       time.Time // when it was delivered or buried
+	Released time.Time // set by Settle: when the delivery is due that was behind this one, or zero
 }
 
 // Check returns an error if Verdict is unknown. For Retry and Bury it also returns an error if a
@@ -156,8 +168,9 @@ type Inspector interface {
 	Get(ctx context.Context, ref Ref) (Record, error)
 	// Retry makes deliveries due now. It changes a waiting one as Delivery.Hasten does. A dead letter
 	// becomes a fresh delivery: Accepted and due now, with a new Seq, no tries and no endpoint closed, and
-	// with its Attempts. That needs space, so Retry may return ErrQueueFull. One that was delivered stays
-	// as it is, and an unknown one is no error. Retry returns how many it has changed, at least n after an
+	// with its Attempts. So it is the last one of its Key. That needs space, so Retry may return
+	// ErrQueueFull. One that is behind another or was delivered stays as it is, and an unknown one is no
+	// error. Retry returns how many it has changed, at least n after an
 	// error, and how many it has skipped because they are claimed. What becomes due is news for Heads.
 	Retry(ctx context.Context, refs ...Ref) (n, claimed int, err error)
 	// Discard removes deliveries in any state. It returns how many it has removed, at least n after an
