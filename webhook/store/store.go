@@ -17,7 +17,8 @@ import (
 // claimed. The others are behind it, in the order of Seq: they are not due, not in Heads, and never
 // claimed. When the first one leaves, because it is settled as Done or Bury, discarded or erased, the
 // store releases the next: it becomes a fresh delivery that is due now, or at its own Due if that is
-// later. Retry and Return release nothing.
+// later. Retry and Return release nothing. A store need not write a release: after it was opened
+// again, the Due of a delivery that was released may be the one with which it was put.
 //
 // A claim is the right to settle a delivery. It begins when Fetch returns the delivery, or Put
 // keeps it, and ends when it is settled or the store is closed. Claims do not survive the process.
@@ -38,9 +39,11 @@ type Store interface {
 	// for how long. Within these bounds it remembers a put after a restart and after the delivery has
 	// been settled.
 	//
-	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. After
-	// an error nothing is claimed, even if the error came too late and some of ps are stored. It never
-	// claims a delivery that is behind another.
+	// Of deliveries with the same Destination and Key, one that is later in ps has a greater Seq.
+	//
+	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline, and
+	// never claims a delivery that is behind another. After an error nothing is claimed, even if the
+	// error came too late and some of ps are stored.
 	//
 	// ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever
 	// store at once. A delivery outside the limits of its fields is an error.
@@ -81,7 +84,8 @@ type Store interface {
 	DocumentStore
 }
 
-// A Put is a delivery to store. Its Due is not zero, which in a Want or a Head means no delivery.
+// A Put is a delivery to store. Its Due is not zero, which in a Want or a Head means no delivery. If
+// others have its Key, its Expires is zero.
 type Put struct {
 	Delivery
 	Keep    bool // asks the store to claim the delivery for the caller
@@ -168,10 +172,11 @@ type Inspector interface {
 	Get(ctx context.Context, ref Ref) (Record, error)
 	// Retry makes deliveries due now. It changes a waiting one as Delivery.Hasten does. A dead letter
 	// becomes a fresh delivery: Accepted and due now, with a new Seq, no tries and no endpoint closed, and
-	// with its Attempts. So it is the last one of its Key. That needs space, so Retry may return
-	// ErrQueueFull. One that is behind another or was delivered stays as it is, and an unknown one is no
-	// error. Retry returns how many it has changed, at least n after an
-	// error, and how many it has skipped because they are claimed. What becomes due is news for Heads.
+	// with its Attempts. So it is the last one of its Key; several with one Key follow in the order of
+	// refs. That needs space, so Retry may return ErrQueueFull. One that is behind another or was
+	// delivered stays as it is, and an unknown one is no error. Retry returns how many it has changed,
+	// at least n after an error, and how many it has skipped because they are claimed. What becomes due
+	// is news for Heads.
 	Retry(ctx context.Context, refs ...Ref) (n, claimed int, err error)
 	// Discard removes deliveries in any state. It returns how many it has removed, at least n after an
 	// error, and how many it has skipped because they are claimed. An unknown one is no error. A waiting
