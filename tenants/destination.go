@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"iter"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -29,8 +29,8 @@ type Destination struct {
 	Endpoints []webhook.Endpoint `json:"endpoints"`
 	Filter    webhook.Filter     `json:"filter,omitzero"`
 
-	Timeout       time.Duration    `json:"timeout,omitempty"` // in JSON, nanoseconds
-	Window        time.Duration    `json:"window,omitempty"`
+	Timeout       time.Duration    `json:"timeout,omitempty"` // in JSON a text, such as "30s"; see time.ParseDuration
+	Window        time.Duration    `json:"window,omitempty"`  // likewise
 	Schedule      webhook.Schedule `json:"schedule,omitempty"`
 	MaxConcurrent int              `json:"maxConcurrent,omitempty"`
 	MaxRate       float64          `json:"maxRate,omitempty"`
@@ -66,7 +66,7 @@ func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ De
 	if err := d.taken(ctx, in.Tenant); err != nil {
 		return Destination{}, "", err
 	}
-	if err := d.room(ctx, in.Tenant, 1); err != nil {
+	if err := d.room(ctx, folderOf(in.Tenant), 1, d.most()); err != nil {
 		return Destination{}, "", err
 	}
 	in.ID, in.Version, in.Changes = newID(in.Tenant), 0, nil
@@ -78,11 +78,10 @@ func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ De
 	}
 	// Only now it is sure that no concurrent call has deleted the tenant, or has taken the last place.
 	if err = d.taken(ctx, in.Tenant); err == nil {
-		err = d.room(ctx, in.Tenant, 0)
+		err = d.room(ctx, folderOf(in.Tenant), 0, d.most())
 	}
-	if err != nil {
-		_, undone := d.set(ctx, folderOf(in.Tenant), nameOf(out.ID), out.Version, nil)
-		return Destination{}, "", errors.Join(err, undone)
+	if err = d.undo(ctx, err, folderOf(in.Tenant), nameOf(out.ID), out.Version); err != nil {
+		return Destination{}, "", err
 	}
 	return out, secret, nil
 }
@@ -188,6 +187,9 @@ func (d *Directory) save(ctx context.Context, r record, by, what string) (Destin
 	checkText(&wrong, "Name", r.Destination.Name)
 	checkText(&wrong, "by", by)
 	made := r.destination(&Tenant{})
+	check.Range(&wrong, "Timeout", &made.Timeout, 0, d.config.Timeout, 0)
+	check.Range(&wrong, "Window", &made.Window, 0, d.config.Window, 0)
+	made.Timeout, made.Window = 0, 0 // Validate knows only the defaults
 	err := errors.Join(refused(wrong), made.Validate(), made.CheckAddresses(d.config.AllowAddresses))
 	if err != nil {
 		return Destination{}, err
@@ -200,17 +202,12 @@ func (d *Directory) save(ctx context.Context, r record, by, what string) (Destin
 	return out, err
 }
 
-// room returns ErrTooMany if a tenant cannot have so many more destinations.
-func (d *Directory) room(ctx context.Context, tenant string, more int) error {
-	for held, err := range d.store.Documents(ctx, folderOf(tenant), "") {
-		if err != nil {
-			return err
-		}
-		if more++; d.config.MaxDestinations != webhook.Unlimited && more > d.config.MaxDestinations {
-			return fmt.Errorf("%w: %d are allowed (%s)", ErrTooMany, d.config.MaxDestinations, held.Folder)
-		}
+// most returns how many destinations a tenant may have.
+func (d *Directory) most() int {
+	if d.config.MaxDestinations == webhook.Unlimited {
+		return math.MaxInt - 1
 	}
-	return nil
+	return d.config.MaxDestinations
 }
 
 // destination returns what the forwarder needs.
@@ -245,7 +242,10 @@ func (r *record) valid() []secret {
 	return slices.DeleteFunc(slices.Clone(r.Secrets), func(s secret) bool { return !s.Until.IsZero() && !now.Before(s.Until) })
 }
 
-// newID makes the id of a destination, which begins with the time, so that ids sort by it until 2059.
+// nameSize is the size of the name of a destination's document, in bytes.
+const nameSize = 8 + 16
+
+// newID makes the id of a destination. Its name begins with the time, so that ids sort by it until 2059.
 func newID(tenant string) string {
 	return tenant + "/" + strconv.FormatInt(time.Now().UnixMilli(), 36) + strings.ToLower(rand.Text()[:16])
 }
@@ -253,8 +253,9 @@ func newID(tenant string) string {
 // splitID returns the tenant in the id of a destination, and the name of its document. ours reports
 // whether Create may have made the id.
 func splitID(id string) (tenant, name string, ours bool) {
+	odd := func(c rune) bool { return !('a' <= c && c <= 'z' || '0' <= c && c <= '9') }
 	tenant, name, ours = strings.Cut(id, "/")
-	return tenant, name, ours && tenantProblem(tenant) == "" && name != "" && len(id) <= 255
+	return tenant, name, ours && tenantProblem(tenant) == "" && len(name) == nameSize && !strings.ContainsFunc(name, odd)
 }
 
 func folderOf(tenant string) string { return tenantFolder + "/" + tenant }

@@ -12,7 +12,7 @@
 //	}, "ann@example.com")
 //
 // Each tenant and each destination is one document of the store; see store.DocumentStore. The folder
-// "tenant" has the tenants, and "tenant/acme" the destinations of acme. So a destination is read by
+// "tenant" has the tenants, "tenant/acme" the destinations of acme, and "tenant-token/acme" its tokens. So a destination is read by
 // its id, those of a tenant are a range, and nothing is read before somebody asks for it: neither
 // memory nor opening grows with the number of tenants. Requests are signed as Standard Webhooks says,
 // with a secret that this package makes.
@@ -45,8 +45,8 @@ var (
 	// ErrConflict says that somebody else has changed the tenant or destination since it was read, or
 	// has created it. Read it again.
 	ErrConflict = errors.New("tenants: it was changed meanwhile")
-	// ErrTooMany says that a tenant has Config.MaxDestinations.
-	ErrTooMany = errors.New("tenants: the tenant has too many destinations")
+	// ErrTooMany says that a tenant has as many destinations, or tokens, as it may have.
+	ErrTooMany = errors.New("tenants: the tenant has too many")
 )
 
 // The folders of documents. The one of a tenant's destinations is tenantFolder, a slash, and its id.
@@ -69,10 +69,13 @@ type Config struct {
 	// MaxDestinations bounds the destinations of a tenant; Create then returns ErrTooMany. Zero means
 	// DefaultMaxDestinations, webhook.Unlimited no bound.
 	MaxDestinations int
+	// Timeout and Window are the limits of the settings of destinations with the same names. They are
+	// those of webhook.Config, and have the same defaults.
+	Timeout, Window time.Duration
 	// AllowAddresses lists addresses that URLs may have although they are not public, as
 	// webhook.Config.AllowAddresses does.
 	AllowAddresses []netip.Prefix
-	// Logger gets a line for each tenant and destination that is deleted. Nil means no logs.
+	// Logger gets a line for each tenant, destination and token that is deleted. Nil means no logs.
 	Logger *slog.Logger
 }
 
@@ -94,6 +97,8 @@ func New(s store.DocumentStore, c Config) (*Directory, error) {
 	var wrong check.Faults
 	wrong.Refuse(s == nil, "Store", "is required")
 	check.Least(&wrong, "MaxDestinations", &c.MaxDestinations, webhook.Unlimited, DefaultMaxDestinations)
+	check.Least(&wrong, "Timeout", &c.Timeout, 0, webhook.DefaultTimeout)
+	check.Least(&wrong, "Window", &c.Window, 0, webhook.DefaultWindow)
 	if c.AllowAddresses = slices.Clone(c.AllowAddresses); c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -71,7 +71,7 @@ func (d *Directory) UpdateTenant(ctx context.Context, t Tenant, by string) (Tena
 	return d.saveTenant(ctx, t, by, what)
 }
 
-// DeleteTenant deletes a tenant with all its destinations. If it fails half-way, the tenant has no
+// DeleteTenant deletes a tenant with all its tokens and destinations. If it fails half-way, the tenant has no
 // destination any more for the forwarder; call DeleteTenant again.
 func (d *Directory) DeleteTenant(ctx context.Context, id, by string) error {
 	t, err := d.Tenant(ctx, id)
@@ -84,11 +84,8 @@ func (d *Directory) DeleteTenant(ctx context.Context, id, by string) error {
 			return err
 		}
 	}
-	for held, err := range d.store.Documents(ctx, folderOf(id), "") {
-		if err == nil {
-			_, err = d.set(ctx, held.Folder, held.Name, held.Version, nil)
-		}
-		if err != nil {
+	for _, folder := range []string{tokensOf(id), folderOf(id)} {
+		if err := d.clear(ctx, folder); err != nil {
 			return err
 		}
 	}

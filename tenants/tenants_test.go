@@ -2,6 +2,7 @@ package tenants_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -80,7 +81,7 @@ func TestCreateRefusesWhatTheForwarderWould(t *testing.T) {
 		{"private", at("http://10.2.0.1/", "http://[::ffff:192.168.0.1]/", "http://[fe80::1%25eth0]/"), []string{"Endpoints[0].URL", "Endpoints[1].URL", "Endpoints[2].URL"}},
 		{"localhost", at("http://LOCALHOST:1/", "http://a.localhost./"), []string{"Endpoints[0].URL", "Endpoints[1].URL"}},
 		{"no URL", at(), []string{"Endpoints"}},
-		{"much", tenants.Destination{Tenant: "acme", Name: strings.Repeat("x", 256), Timeout: time.Hour, MaxRate: -1}, []string{"Name", "Endpoints", "Timeout", "MaxRate"}},
+		{"much", tenants.Destination{Tenant: "acme", Name: strings.Repeat("x", 256), Timeout: time.Hour, MaxRate: -1}, []string{"Name", "Timeout", "Endpoints", "MaxRate"}},
 	} {
 		_, secret, err := d.Create(t.Context(), tt.given, "ann")
 		var fields []string
@@ -99,7 +100,7 @@ func TestCreateRefusesWhatTheForwarderWould(t *testing.T) {
 			t.Errorf("Tenant(%q) = %v, want ErrUnknown", id, err)
 		}
 	}
-	for id, want := range map[string]error{"other": webhook.ErrUnknownDestination, "a b/1": webhook.ErrUnknownDestination, "/": webhook.ErrUnknownDestination, "acme/1": webhook.ErrTakesNothing} {
+	for id, want := range map[string]error{"other": webhook.ErrUnknownDestination, "a b/1": webhook.ErrUnknownDestination, "/": webhook.ErrUnknownDestination, "acme/1": webhook.ErrUnknownDestination, "acme/" + strings.Repeat("x", 24): webhook.ErrTakesNothing} {
 		if _, err := d.Destination(t.Context(), id); !errors.Is(err, want) {
 			t.Errorf("Destination(%q): %v, want %v", id, err, want)
 		}
@@ -183,6 +184,39 @@ func TestDestinationsHideSecrets(t *testing.T) {
 	w, werr := d.Destination(t.Context(), made.ID)
 	if text := fmt.Sprintf("%#v %#v %+v %v %v", made, got, w, err, werr); strings.Contains(text, secret.Reveal()) {
 		t.Errorf("%s has the secret", text)
+	}
+}
+
+func TestLimitsAreThoseOfTheForwarder(t *testing.T) {
+	d, _ := rig(t, tenants.Config{Timeout: 20 * time.Second, Window: 48 * time.Hour})
+	given := at("https://acme.example/")
+	given.Timeout, given.Window = 20*time.Second, 48*time.Hour
+	if _, _, err := d.Create(t.Context(), given, ""); err != nil {
+		t.Errorf("Create() = %v for settings at their limits", err)
+	}
+	given.Timeout++
+	given.Window++
+	if _, _, err := d.Create(t.Context(), given, ""); len(faults(err)) != 2 {
+		t.Errorf("Create() = %v, want faults of Timeout and Window", err)
+	}
+	if _, _, err := d.CreateToken(t.Context(), "acme", "a_b", ""); len(faults(err)) != 1 {
+		t.Errorf("CreateToken() = %v, want a fault of Name", err)
+	}
+}
+
+func TestDestinationsHaveDurationsAsTexts(t *testing.T) {
+	given := at("https://acme.example/")
+	given.Timeout, given.Window = 1500*time.Millisecond, time.Hour
+	text, err := json.Marshal(given)
+	if err != nil || !strings.Contains(string(text), `"timeout":"1.5s","window":"1h0m0s"`) {
+		t.Errorf("Marshal() = %s, %v", text, err)
+	}
+	var got tenants.Destination
+	if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, given) {
+		t.Errorf("Unmarshal() = %+v, %v, want %+v", got, err, given)
+	}
+	if err := json.Unmarshal([]byte(`{"timeout":"soon","window":"1"}`), &got); len(faults(err)) != 2 {
+		t.Errorf("Unmarshal() = %v, want two faults", err)
 	}
 }
 

@@ -43,6 +43,7 @@ func Run(t *testing.T, a, b store.DocumentStore) {
 		{"Old secrets end", rotation},
 		{"A tenant never has too many destinations", bound},
 		{"A deleted tenant keeps no destination", deletion},
+		{"A token is for one tenant, until it is revoked", tokens},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := &kit{T: t, ctx: t.Context(), s: a}
@@ -417,4 +418,50 @@ func heap() float64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
+}
+
+func tokens(k *kit) {
+	k.tenant("token")
+	k.tenant("token2")
+	made, text, err := k.a.CreateToken(k.ctx, "token", "portal", "ann")
+	k.fine(err)
+	got, err := k.b.CheckToken(k.ctx, "token", text.Reveal())
+	k.fine(err)
+	equal(k, "CheckToken", got, made)
+	_, _, err = k.b.CreateToken(k.ctx, "token", "portal", "bob")
+	k.want("CreateToken twice", err, tenants.ErrConflict)
+	_, _, err = k.b.CreateToken(k.ctx, "nobody", "portal", "bob")
+	k.want("CreateToken of an unknown tenant", err, tenants.ErrUnknown)
+	_, other, err := k.b.CreateToken(k.ctx, "token2", "portal", "ann")
+	k.fine(err)
+	for _, c := range []struct{ tenant, text string }{
+		{"token2", text.Reveal()}, {"token", other.Reveal()}, {"token", text.Reveal() + "x"}, {"token", text.Reveal()[:11]},
+		{"token", strings.TrimPrefix(text.Reveal(), "hft_")}, {"token", ""}, {"", text.Reveal()}, {"nobody", text.Reveal()},
+	} {
+		_, err := k.b.CheckToken(k.ctx, c.tenant, c.text)
+		k.want("CheckToken of "+c.tenant, err, tenants.ErrUnknown)
+	}
+	equal(k, "Tokens", all(k, k.b.Tokens(k.ctx, "token")), []tenants.Token{made})
+	for held, err := range k.s.Documents(k.ctx, "tenant-token/token", "") {
+		k.fine(err)
+		if strings.Contains(string(held.Value), text.Reveal()[11:]) {
+			k.Error("the store has the text of a token")
+		}
+	}
+	k.fine(k.b.RevokeToken(k.ctx, "token", "portal", "bob"))
+	k.want("RevokeToken twice", k.b.RevokeToken(k.ctx, "token", "portal", "bob"), tenants.ErrUnknown)
+	_, err = k.a.CheckToken(k.ctx, "token", text.Reveal())
+	k.want("CheckToken after RevokeToken", err, tenants.ErrUnknown)
+	for i := range 20 {
+		_, text, err = k.a.CreateToken(k.ctx, "token", fmt.Sprint("n-", i), "ann")
+		k.fine(err)
+	}
+	_, _, err = k.a.CreateToken(k.ctx, "token", "one-more", "ann")
+	k.want("CreateToken for the 21st", err, tenants.ErrTooMany)
+	k.fine(k.a.DeleteTenant(k.ctx, "token", "ann"))
+	k.tenant("token")
+	_, err = k.b.CheckToken(k.ctx, "token", text.Reveal())
+	k.want("CheckToken after DeleteTenant", err, tenants.ErrUnknown)
+	k.fine(k.a.DeleteTenant(k.ctx, "token", "ann"))
+	k.fine(k.a.DeleteTenant(k.ctx, "token2", "ann"))
 }
