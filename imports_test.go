@@ -125,6 +125,12 @@ var walls = []struct {
 		why:  "a program whose tenants are in its own tables links none of this, and one that uses it chooses the store",
 	},
 	{
+		name: "portal",
+		of:   []string{module + "/webhook/portal"},
+		may:  slices.Concat(forwarder, []string{module + "/tenants"}),
+		why:  "it is a part of the embedder's program, which chooses the store and has a router and a session of its own",
+	},
+	{
 		name: "tests for tenants",
 		of:   []string{module + "/tenants/tenantstest"},
 		may:  slices.Concat(forwarder, []string{module + "/tenants", "github.com/google/go-cmp/..."}),

@@ -92,6 +92,18 @@ func (d *Directory) Get(ctx context.Context, id string) (Destination, error) {
 	return r.Destination, err
 }
 
+// OldSecrets returns when the secrets that Rotate has replaced stop signing, the latest first; none if
+// the newest secret signs alone.
+func (d *Directory) OldSecrets(ctx context.Context, id string) (ends []time.Time, err error) {
+	r, err := d.record(ctx, id)
+	for _, s := range r.valid() {
+		if !s.Until.IsZero() {
+			ends = append(ends, s.Until)
+		}
+	}
+	return ends, err
+}
+
 // List yields the destinations of a tenant whose ids are greater than after, in the order of their
 // ids; none if it does not know the tenant.
 func (d *Directory) List(ctx context.Context, tenant, after string) iter.Seq2[Destination, error] {

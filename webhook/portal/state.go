@@ -1,0 +1,112 @@
+package portal
+
+import (
+	"context"
+	"time"
+
+	"github.com/hookferry/analytics/tenants"
+	"github.com/hookferry/analytics/webhook"
+)
+
+const statsAge = time.Second // how long the stats of all destinations are used
+
+// A snapshot has the stats of all destinations, which one request at a time reads for all.
+type snapshot struct {
+	forwarder *webhook.Forwarder
+	turn      chan struct{} // has an element while a request uses the fields below
+	read      time.Time
+	of        map[string]webhook.DestinationStats
+}
+
+func newSnapshot(f *webhook.Forwarder) *snapshot {
+	return &snapshot{forwarder: f, turn: make(chan struct{}, 1)}
+}
+
+// get returns the stats, by destination, which nobody changes any more.
+func (s *snapshot) get(ctx context.Context) (map[string]webhook.DestinationStats, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if time.Since(s.read) < statsAge {
+		return s.of, nil
+	}
+	all, err := s.forwarder.DestinationStats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.of, s.read = make(map[string]webhook.DestinationStats, len(all)), time.Now()
+	for _, d := range all {
+		s.of[d.Destination] = d
+	}
+	return s.of, nil
+}
+
+// A state says how an endpoint is, and what happens next.
+type state struct {
+	State   string         `json:"state"`
+	Since   time.Time      `json:"since,omitzero"` // when its deliveries began to wait, if it is held
+	Until   time.Time      `json:"until,omitzero"` // when it is tried again, if it is held
+	Reason  webhook.Reason `json:"reason,omitempty"`
+	Waiting int            `json:"waiting"`       // deliveries, including those that are attempted
+	Next    time.Time      `json:"next,omitzero"` // when the next delivery is attempted
+	Failure *lastFailure   `json:"failure,omitempty"`
+}
+
+// A lastFailure is the latest attempt that failed.
+type lastFailure struct {
+	attempt
+	Due time.Time `json:"due,omitzero"` // when the delivery is attempted again
+}
+
+// The states that are no webhook.HoldKind.
+const (
+	stateRefusing = "refusing" // it refuses deliveries for good
+	stateRetrying = "retrying" // some attempts fail, and are repeated
+	stateOK       = "ok"
+	stateWaiting  = "waiting" // for the first attempt
+	stateIdle     = "idle"    // nothing was sent to it since the start
+)
+
+func stateOf(d *tenants.Destination, s webhook.DestinationStats) state {
+	st := state{State: stateName(d, &s), Waiting: s.Waiting, Next: s.Oldest}
+	if h := s.Held; h != nil {
+		st.Since, st.Until, st.Reason = h.Since, h.Until, h.Reason
+		if h.Until.After(st.Next) {
+			st.Next = h.Until
+		}
+	}
+	if d.Disabled || s.Held != nil && s.Held.Until.IsZero() {
+		st.Next = time.Time{}
+	}
+	if f := s.Failure; f != nil && s.Outcome != webhook.OutcomeDelivered {
+		st.Failure = &lastFailure{attemptOf(&f.Attempt), f.Due}
+	}
+	return st
+}
+
+// stateName returns the first state that applies.
+func stateName(d *tenants.Destination, s *webhook.DestinationStats) string {
+	held := s.Held
+	switch {
+	case d.Disabled:
+		return string(webhook.HoldDisabled)
+	case held != nil && held.Kind == webhook.HoldDisabled && held.Reason == "":
+		return string(webhook.HoldPaused) // not by the customer: the tenant is disabled
+	case held != nil:
+		return string(held.Kind)
+	case s.Refusing:
+		return stateRefusing
+	case s.Outcome == webhook.OutcomeRetryable && s.Waiting > 0:
+		return stateRetrying
+	case s.Outcome == webhook.OutcomeRetryable:
+		return string(webhook.HoldFailing)
+	case s.Delivered > 0:
+		return stateOK
+	case s.Waiting > 0:
+		return stateWaiting
+	}
+	return stateIdle
+}
