@@ -53,9 +53,6 @@ require (
 // Bounds of the admin API.
 require golang.org/x/sync v0.24.0
 
-// Compressed answers.
-require github.com/klauspost/compress v1.20.3
-
 // Tests.
 require (
 	github.com/google/go-cmp v0.7.0
@@ -84,6 +81,7 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect

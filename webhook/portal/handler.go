@@ -200,7 +200,7 @@ type fieldFault struct {
 
 func (f *failure) Error() string { return f.Message }
 
-func (f *failure) write(w http.ResponseWriter) { writeJSON(w, f.status, map[string]any{"error": f}) }
+func (f *failure) write(w http.ResponseWriter) { writeJSON(w, f.status, f) }
 
 var errNotFound = &failure{http.StatusNotFound, "not_found", "There is no such thing.", nil}
 

@@ -412,7 +412,7 @@ func TestFormsNameTheirFields(t *testing.T) {
 			{"a long description", object{"url": "https://acme.example/", "description": strings.Repeat("x", 300)}, "description", "limit"},
 		} {
 			answer := w.do(422, "POST", "/api/v1/endpoints", tt.body)
-			fields := answer["error"].(object)["fields"].([]any)
+			fields := answer["fields"].([]any)
 			if f := fields[0].(object); len(fields) != 1 || f["field"] != tt.field || !strings.Contains(f["message"].(string), tt.wants) {
 				t.Errorf("%s: %v, want %s: %s", tt.name, fields, tt.field, tt.wants)
 			}
@@ -420,7 +420,7 @@ func TestFormsNameTheirFields(t *testing.T) {
 		for range 3 {
 			w.create("https://acme.example:8443/")
 		}
-		if answer := w.do(409, "POST", "/api/v1/endpoints", object{"url": "https://acme.example/"}); answer["error"].(object)["code"] != "too_many" {
+		if answer := w.do(409, "POST", "/api/v1/endpoints", object{"url": "https://acme.example/"}); answer["code"] != "too_many" {
 			t.Errorf("a fourth endpoint: %v", answer)
 		}
 	})

@@ -5,73 +5,28 @@
 // app.js has the routes, and polls the status for all views. Each file of views/ is a view, which is
 // created once and then updated in place, so that a refresh does not lose focus and selection.
 // Leaving a view aborts its requests, and a hidden page sends none. All text is set by textContent,
-// which the trusted types of the policy enforce. e2e/ tests the page in Chromium.
+// which the trusted types of the policy enforce. Parts that the portal of package webhook/portal has, too, are in
+// internal/ui. e2e/ tests the page in Chromium.
 package page
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"embed"
-	"fmt"
+	"maps"
 	"net/http"
-	"path"
-	"time"
 
-	"github.com/klauspost/compress/gzhttp"
+	"github.com/hookferry/analytics/internal/ui"
 )
 
 //go:embed assets
 var assets embed.FS
 
-// policy lets the page load its own files and call its own origin, and nothing else. It forbids
-// inline scripts and styles, frames around the page, and HTML made from text.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+// Handler serves the page at /, and its other files and those of the kit below. Package admin sets
+// further headers that all answers have.
+func Handler() http.Handler { return ui.Serve(files()) }
 
-// types has the content types of all assets. Those of package mime differ between systems.
-var types = map[string]string{
-	".html": "text/html; charset=utf-8",
-	".css":  "text/css; charset=utf-8",
-	".js":   "text/javascript; charset=utf-8",
-	".svg":  "image/svg+xml",
-}
-
-// Handler serves the page at /, and its other files below. Package admin sets the headers that all
-// answers have. Browsers ask for each file every time, and learn by the ETag whether it has changed,
-// so files of two versions are never mixed.
-func Handler() http.Handler {
-	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(0))
-	if err != nil {
-		panic(err) // only if the options above are wrong
-	}
-	return compress(http.HandlerFunc(serve))
-}
-
-func serve(w http.ResponseWriter, r *http.Request) {
-	name := r.URL.Path
-	switch name {
-	case "/":
-		name = "/index.html"
-	case "/index.html": // so that the page has only one URL
-		name = ""
-	}
-	content, err := assets.ReadFile("assets" + name)
-	if err != nil {
-		http.NotFound(w, r)
-		return
-	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "the page can only be read; use GET", http.StatusMethodNotAllowed)
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", types[path.Ext(name)])
-	h.Set("Content-Security-Policy", policy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-cache")
-	sum := sha256.Sum256(content)
-	// The ETag is weak, because it is the same for each content encoding.
-	h.Set("ETag", fmt.Sprintf(`W/"%x"`, sum[:8]))
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+// files has the files of the page by their paths.
+func files() map[string][]byte {
+	all := ui.Kit()
+	maps.Copy(all, ui.Files(assets, "assets"))
+	return all
 }

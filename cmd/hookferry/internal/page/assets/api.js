@@ -1,21 +1,10 @@
 // The admin API: JSON, streams of JSON lines, and uploads. Paths are relative to
 // the page, so that it works below a prefix.
+import { APIError, ConnectionError, address, finished, json, lines } from './kit/http.js'
+export { APIError, ConnectionError, segment } from './kit/http.js'
 
 const base = new URL('api/v1/', document.baseURI)
 const tokenKey = 'hookferry.token'
-
-// An APIError is an answer that is not 2xx, or the error that ends a stream.
-export class APIError extends Error {
-  constructor(status, { code = '', message = '', field = '' } = {}) {
-    super(message || `the server answered ${status}`)
-    this.status = status
-    this.code = code
-    this.field = field
-  }
-}
-
-// A ConnectionError says that the server was not reached, or broke off.
-export class ConnectionError extends Error {}
 
 // The page sets askToken: it returns a promise of a token that somebody typed.
 let ask = null
@@ -44,21 +33,6 @@ async function enter() {
 
 const token = () => sessionStorage.getItem(tokenKey)
 
-function address(path, parameters) {
-  const url = new URL(path, base)
-  for (const [name, value] of Object.entries(parameters ?? {})) {
-    for (const v of Array.isArray(value) ? value : [value]) {
-      if (v !== undefined && v !== null && v !== '') url.searchParams.append(name, v)
-    }
-  }
-  return url
-}
-
-// segment is a name as a part of a path. There is no way to write "." and ".." as
-// one: a URL takes %2E for a dot. No destination has such an id; what may have any
-// is a parameter.
-export const segment = encodeURIComponent
-
 async function request(method, path, options = {}) {
   for (;;) {
     const mine = letIn()
@@ -82,7 +56,7 @@ async function send(method, path, { parameters, body, signal }) {
   if (token()) headers.Authorization = `Bearer ${token()}`
   if (body !== undefined) headers['Content-Type'] = 'application/json'
   try {
-    return await fetch(address(path, parameters), {
+    return await fetch(address(base, path, parameters), {
       method, headers, signal, cache: 'no-store', credentials: 'omit',
       body: body === undefined ? body : JSON.stringify(body),
     })
@@ -104,42 +78,9 @@ export async function write(method, path, options) {
   return json(response, options.signal)
 }
 
-async function json(response, signal) {
-  try {
-    return await response.json()
-  } catch (error) {
-    if (signal?.aborted) throw error
-    throw new ConnectionError('the answer broke off')
-  }
-}
-
-// silence is how long a stream may say nothing, in milliseconds. The server
-// sends an empty line every 15 s.
-const silence = 40_000
-
-// stream calls take with each chunk's values of an answer of JSON lines, until
-// the answer ends. A last line that is not whole is left out.
+// stream calls take with each chunk's values of an answer of JSON lines, until the answer ends.
 export async function stream(method, path, options, take) {
-  const response = await request(method, path, options)
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
-  let rest = ''
-  for (;;) {
-    const timer = setTimeout(() => reader.cancel(), silence)
-    let chunk
-    try {
-      chunk = await reader.read()
-    } catch (error) {
-      if (options.signal?.aborted) throw error
-      throw new ConnectionError('the stream broke off')
-    } finally {
-      clearTimeout(timer)
-    }
-    if (chunk.done) return
-    const lines = (rest + chunk.value).split('\n')
-    rest = lines.pop()
-    const values = lines.filter((line) => line.trim()).map((line) => JSON.parse(line))
-    if (values.length) take(values)
-  }
+  await lines(await request(method, path, options), options.signal, take)
 }
 
 // work is a stream of Progress: it throws unless the last one says that the
@@ -151,12 +92,6 @@ export async function work(path, options, onProgress) {
     onProgress(last)
   })
   return finished(last)
-}
-
-function finished(last) {
-  if (last.error) throw new APIError(0, last.error)
-  if (!last.ended) throw new ConnectionError('the work was cut off')
-  return last
 }
 
 // upload is work with a file. Unlike fetch, XMLHttpRequest tells how much of it
@@ -171,7 +106,7 @@ export async function upload(method, path, { parameters, file, signal }, onSent,
       xhr.onerror = () => reject(new ConnectionError('the server cannot be reached'))
       xhr.onabort = () => reject(signal.reason)
     })
-    xhr.open(method, address(path, parameters))
+    xhr.open(method, address(base, path, parameters))
     xhr.setRequestHeader('Content-Type', 'text/plain')
     if (token()) xhr.setRequestHeader('Authorization', `Bearer ${token()}`)
     xhr.upload.onprogress = (e) => onSent(e.loaded, e.total)

@@ -1,10 +1,11 @@
 // The shell around the views: routes, the state of the connection, the token,
 // the theme, the keyboard.
 import { APIError, ConnectionError, get, onUnauthorized } from './api.js'
-import { el, replace, say, set, text } from './dom.js'
-import { compact, count, span } from './format.js'
+import { el, replace, say, set, text } from './kit/dom.js'
+import { compact, count, span } from './kit/format.js'
 import { setKeys, showKeys, startKeys } from './keys.js'
-import { closeDialogs, field, notice, open, problem } from './parts.js'
+import { field, notice, open, problem } from './parts.js'
+import { repeat, startViews, themeButton } from './kit/shell.js'
 import { notedIn } from './words.js'
 import overview from './views/overview.js'
 import events from './views/events.js'
@@ -49,108 +50,15 @@ function showTab() {
 const moved = new ResizeObserver(showTab)
 for (const node of [strip, ...tabs]) moved.observe(node)
 
-let leave = null
-let shownBefore = false
-
-function show() {
-  const [path, query] = location.hash.replace(/^#\/?/, '').split('?')
-  const parts = path.split('/').map(decoded)
-  const route = routes.find(([pattern]) => {
-    const names = pattern.split('/')
-    return names.length === parts.length && names.every((n, i) => n.startsWith(':') || n === parts[i])
-  })
-  leave?.abort()
-  leave = new AbortController()
-  closeDialogs()
-  const { signal } = leave
-  setKeys({})
-  if (!route) {
-    document.title = 'Not found · Hookferry'
-    replace(main, el('h1', {}, 'Not found'), el('p', {}, 'There is no such view. ', el('a', { href: '#/' }, 'Go to the overview'), '.'))
-    return
-  }
-  const [pattern, view, name] = route
-  for (const link of tabs) set(link, 'aria-current', link.dataset.view === name ? 'page' : null)
-  showTab()
-  const names = {}
-  pattern.split('/').forEach((n, i) => { if (n.startsWith(':')) names[n.slice(1)] = parts[i] })
-  const problems = el('div', { class: 'problems' })
-  const context = {
-    ...names,
-    signal,
-    query: new URLSearchParams(query),
-    keys: setKeys,
-    onStatus: (f) => watchStatus(f, signal),
-    // every calls f at once and then at intervals, while the view is shown and
-    // can be seen. What goes wrong is shown until it goes well again.
-    every: (milliseconds, f) => repeat(milliseconds, signal, async () => {
-      await f()
-      replace(problems)
-    }, (error) => {
-      if (error instanceof ConnectionError) replace(problems)
-      else replace(problems, notice(problem(error)))
-    }),
-  }
-  const { title, node } = view(context)
-  document.title = `${title} · Hookferry`
-  main.className = name
-  replace(main, problems, node)
-  if (shownBefore) {
-    // A screen reader goes on at the new view's heading.
-    const heading = main.querySelector('h1')
-    heading.tabIndex = -1
-    heading.focus({ preventScroll: true })
-    scrollTo(0, 0)
-  }
-  shownBefore = true
-}
-
-function decoded(part) {
-  try {
-    return decodeURIComponent(part)
-  } catch {
-    return part
-  }
-}
-
-// repeat calls f at intervals until signal is aborted. Nothing is asked of the
-// server for a page that nobody sees.
-async function repeat(milliseconds, signal, f, onError) {
-  while (!signal.aborted) {
-    let wait = milliseconds
-    if (document.hidden) {
-      await visible(signal)
-      continue
-    }
-    try {
-      await f()
-    } catch (error) {
-      if (signal.aborted) return
-      onError(error)
-      wait = Math.max(wait, 2_000)
-    }
-    await pause(wait, signal)
-  }
-}
-
-function visible(signal) {
-  return new Promise((resolve) => {
-    document.addEventListener('visibilitychange', resolve, { once: true, signal })
-    signal.addEventListener('abort', resolve, { once: true })
-  })
-}
-
-function pause(milliseconds, signal) {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer)
-      signal.removeEventListener('abort', end)
-      resolve()
-    }
-    const timer = setTimeout(end, milliseconds)
-    signal.addEventListener('abort', end)
-  })
-}
+const show = startViews({
+  routes, main, title: 'Hookferry',
+  shown(name) {
+    for (const link of tabs) set(link, 'aria-current', link.dataset.view === name ? 'page' : null)
+    showTab()
+    setKeys({})
+  },
+  context: (signal) => ({ keys: setKeys, onStatus: (f) => watchStatus(f, signal) }),
+})
 
 // The status of the server: asked for once for all who show it.
 
@@ -219,35 +127,9 @@ onUnauthorized(() => new Promise((resolve, reject) => {
   input.focus()
 }))
 
-// The theme: that of the system, or one that was chosen.
-
-const dark = matchMedia('(prefers-color-scheme: dark)')
-const themeNow = () => document.documentElement.dataset.theme ?? (dark.matches ? 'dark' : 'light')
-
-function labelTheme() {
-  text(byId('theme'), themeNow() === 'dark' ? 'Light theme' : 'Dark theme')
-}
-
-function switchTheme() {
-  const next = themeNow() === 'dark' ? 'light' : 'dark'
-  const own = next === (dark.matches ? 'dark' : 'light')
-  if (own) {
-    delete document.documentElement.dataset.theme
-    localStorage.removeItem('hookferry.theme')
-  } else {
-    document.documentElement.dataset.theme = next
-    localStorage.setItem('hookferry.theme', next)
-  }
-  labelTheme()
-}
-
-byId('theme').addEventListener('click', switchTheme)
-dark.addEventListener('change', labelTheme)
-labelTheme()
-
+const switchTheme = themeButton(byId('theme'))
 byId('help').addEventListener('click', showKeys)
 startKeys({ '?': ['These shortcuts', showKeys], T: ['Light or dark', switchTheme] })
 
-addEventListener('hashchange', show)
 show()
 startStatus()

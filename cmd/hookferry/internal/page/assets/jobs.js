@@ -1,7 +1,7 @@
 // Long work, such as a retry: it goes on while its progress is shown in the
 // corner of every view.
-import { el, say, text } from './dom.js'
-import { count, percent, plural, size } from './format.js'
+import { el, say, text } from './kit/dom.js'
+import { count, percent, plural, size } from './kit/format.js'
 import { problem } from './parts.js'
 
 const running = new Set()

@@ -1,6 +1,6 @@
 // The keyboard. A view names its keys while it is shown; single keys do nothing
 // while somebody types, and can be switched off altogether.
-import { el, replace } from './dom.js'
+import { el, replace } from './kit/dom.js'
 import { open } from './parts.js'
 
 const go = { o: ['#/', 'Overview'], e: ['#/events', 'Events'], d: ['#/destinations', 'Destinations'], l: ['#/deliveries', 'Deliveries'],

@@ -1,7 +1,7 @@
 // A list of any length whose rows have one height, newest first. Only the rows
 // in sight are in the document; they are used again as it scrolls. The height is
 // --row of the style sheet, in pixels.
-import { el } from './dom.js'
+import { el } from './kit/dom.js'
 
 // bound is how many items are kept. More would be more than anybody scrolls
 // through, and a browser limits the height of an element.

@@ -1,7 +1,7 @@
 // Deliveries in every state, the newest first: to look for, to attempt again, or to throw away.
 import { APIError, get, work } from '../api.js'
-import { el, keyed, replace, set, text } from '../dom.js'
-import { count, plural, soon } from '../format.js'
+import { el, keyed, replace, set, text } from '../kit/dom.js'
+import { count, plural, soon } from '../kit/format.js'
 import { done, job } from '../jobs.js'
 import { confirm, deliveryRoute, destinationInput, destinationLink, lastAnswer, notice, pager, pill, problem, select, table, time } from '../parts.js'
 import * as words from '../words.js'

@@ -1,8 +1,8 @@
 // The whole story of one delivery.
 import { APIError, get } from '../api.js'
-import { el, replace, text } from '../dom.js'
-import { plural, soon, tries } from '../format.js'
-import { pretty } from '../json.js'
+import { el, replace, text } from '../kit/dom.js'
+import { plural, soon, tries } from '../kit/format.js'
+import { pretty } from '../kit/json.js'
 import { attempts, origin, panel, pill, route, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { change } from './deliveries.js'

@@ -1,8 +1,8 @@
 // One destination: what happens to its deliveries over time, and why.
 import { get, segment, write } from '../api.js'
-import { chart } from '../chart.js'
-import { el, keyed, replace, text } from '../dom.js'
-import { compact, count, moment, plural, rate, since, soon, span } from '../format.js'
+import { chart } from '../kit/chart.js'
+import { el, keyed, replace, text } from '../kit/dom.js'
+import { compact, count, moment, plural, rate, since, soon, span } from '../kit/format.js'
 import { bars, deliveryRoute, figure, lastAnswer, notice, panel, pill, problem, route, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { change } from './deliveries.js'

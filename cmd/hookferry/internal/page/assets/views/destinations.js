@@ -1,7 +1,7 @@
 // All destinations, and the table of them that the overview shows too.
 import { get, post, segment } from '../api.js'
-import { el, keyed, replace, say, set, text } from '../dom.js'
-import { compact, count, plural, rate, since, soon, span } from '../format.js'
+import { el, keyed, replace, say, set, text } from '../kit/dom.js'
+import { compact, count, plural, rate, since, soon, span } from '../kit/format.js'
 import { destinationLink, notice, pager, pill, problem, searchInput, select, sourceInput, table, updatePill } from '../parts.js'
 import * as words from '../words.js'
 

@@ -1,8 +1,8 @@
 // The form of a destination: a new one, or the settings of one that is stored. What it sends can
 // be tried before it is saved.
 import { APIError, get, post, write, segment } from '../api.js'
-import { el, replace, say } from '../dom.js'
-import { copyButton } from '../json.js'
+import { el, replace, say } from '../kit/dom.js'
+import { copyButton } from '../kit/json.js'
 import { field, notice, open, problem, route, select } from '../parts.js'
 import { exchange } from './tester.js'
 

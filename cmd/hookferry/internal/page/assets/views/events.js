@@ -1,8 +1,8 @@
 // What happens, as it happens.
 import { get, stream, ConnectionError } from '../api.js'
-import { el, replace, say, set, text } from '../dom.js'
-import { clock, count } from '../format.js'
-import { pretty } from '../json.js'
+import { el, replace, say, set, text } from '../kit/dom.js'
+import { clock, count } from '../kit/format.js'
+import { pretty } from '../kit/json.js'
 import { bound, List } from '../list.js'
 import { attempts, deliveryRoute, destinationInput, origin, problem, route, searchInput, sendCommand, setOptions, time } from '../parts.js'
 import * as words from '../words.js'

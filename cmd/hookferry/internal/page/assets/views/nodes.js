@@ -1,6 +1,6 @@
 // The servers of a store that several share.
-import { el, keyed, text } from '../dom.js'
-import { compact, rate, since } from '../format.js'
+import { el, keyed, text } from '../kit/dom.js'
+import { compact, rate, since } from '../kit/format.js'
 import { panel, pill, table, updatePill } from '../parts.js'
 
 export function nodePanel() {

@@ -1,8 +1,8 @@
 // What comes in, what goes out, and what fails and why, at a glance.
 import { get } from '../api.js'
-import { chart } from '../chart.js'
-import { el, keyed, set, text } from '../dom.js'
-import { clock, compact, count, moment, plural, rate, since, span } from '../format.js'
+import { chart } from '../kit/chart.js'
+import { el, keyed, set, text } from '../kit/dom.js'
+import { clock, compact, count, moment, plural, rate, since, span } from '../kit/format.js'
 import { bars, command, figure, panel, route, segmented, sendCommand } from '../parts.js'
 import * as words from '../words.js'
 import { destinationTable, saidBy, steps, whenLine } from './destinations.js'

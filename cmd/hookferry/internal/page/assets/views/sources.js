@@ -1,7 +1,7 @@
 // The sources: what sends calls.
 import { get } from '../api.js'
-import { el, keyed, replace, text } from '../dom.js'
-import { compact, count, since } from '../format.js'
+import { el, keyed, replace, text } from '../kit/dom.js'
+import { compact, count, since } from '../kit/format.js'
 import { destinationLink, pager, panel, pill, searchInput, sendCommand, table, updatePill } from '../parts.js'
 
 // few sources need no filter, and are all that the overview lists; page is how many

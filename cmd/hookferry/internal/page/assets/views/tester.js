@@ -1,9 +1,9 @@
 // The event tester: samples sent now, past the queue, to see what a receiver
 // makes of them.
 import { get, post } from '../api.js'
-import { el, replace, say } from '../dom.js'
-import { plural, span } from '../format.js'
-import { plain, pretty } from '../json.js'
+import { el, replace, say } from '../kit/dom.js'
+import { plural, span } from '../kit/format.js'
+import { plain, pretty } from '../kit/json.js'
 import { destinationInput, field, notice, pill, problem } from '../parts.js'
 import * as words from '../words.js'
 

@@ -1,7 +1,7 @@
 // Users: audiences that destinations are told of, and deletions.
 import { download, get, post, segment, upload, work } from '../api.js'
-import { el, keyed, replace, text } from '../dom.js'
-import { count, plural, size } from '../format.js'
+import { el, keyed, replace, text } from '../kit/dom.js'
+import { count, plural, size } from '../kit/format.js'
 import { done, job } from '../jobs.js'
 import { command, confirm, destinationInput, destinationLink, field, notice, pager, panel, problem, searchInput, table } from '../parts.js'
 import { few } from './sources.js'

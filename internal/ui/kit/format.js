@@ -1,6 +1,8 @@
 // Numbers, times and sizes as texts. Times are shown in the time zone of the
 // browser; their titles have UTC.
 
+import { t } from './text.js'
+
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 })
 
@@ -29,7 +31,7 @@ export function span(ms) {
   const m = Math.round(s / 60)
   if (m < 120) return `${m} min`
   const h = Math.round(m / 60)
-  return h < 48 ? `${h} h` : `${Math.round(h / 24)} days`
+  return h < 48 ? `${h} h` : t('{n} days', { n: Math.round(h / 24) })
 }
 
 // tries is after how many attempts a delivery ended. A dead letter may have had none.
@@ -42,7 +44,7 @@ export const since = (time, now = Date.now()) => span(Math.max(0, now - Date.par
 // soon is when a time will be.
 export function soon(time) {
   const ms = Date.parse(time) - Date.now()
-  return ms < 500 ? 'now' : `in ${span(Math.max(1_000, ms))}`
+  return ms < 500 ? t('now') : t('in {time}', { time: span(Math.max(1_000, ms)) })
 }
 
 const clockFormat = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' })

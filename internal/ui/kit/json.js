@@ -1,6 +1,7 @@
 // JSON as indented, coloured text. Webhook bodies are fixed points of
 // JSON.stringify(JSON.parse(body)), so nothing is lost by having parsed them.
 import { el } from './dom.js'
+import { t } from './text.js'
 
 const token = /("(?:[^"\\]|\\.)*")(\s*:)?|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null/g
 
@@ -33,17 +34,17 @@ function block(code, label, text) {
 
 // copyButton copies what text returns.
 export function copyButton(text) {
-  const button = el('button', { type: 'button', class: 'copy' }, 'Copy')
+  const button = el('button', { type: 'button', class: 'copy' }, t('Copy'))
   button.addEventListener('click', async () => {
-    let word = 'Copied'
+    let word = t('Copied')
     try {
       await navigator.clipboard.writeText(text())
     } catch {
       // Without HTTPS, browsers give the clipboard to localhost alone.
-      word = 'Not allowed'
+      word = t('Not allowed')
     }
     button.textContent = word
-    setTimeout(() => { button.textContent = 'Copy' }, 1_500)
+    setTimeout(() => { button.textContent = t('Copy') }, 1_500)
   })
   return button
 }
