@@ -56,7 +56,7 @@ func TestNonPublicAddressIsRefusedUnlessTrustedOrAllowed(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received <- struct{}{} }))
 		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 		d := webhook.Destination{ID: "crm", Trusted: tt.trust, Endpoints: []webhook.Endpoint{{URL: "http://" + tt.host + ":" + port + "/"}}}
-		c := webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{})), Timeout: webhook.Never}
+		c := webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{})), Retries: &webhook.Retries{Timeout: webhook.MaxTimeout}}
 		warned := make(signal, 1)
 		c.Logger = slog.New(warned)
 		if tt.lookup {

@@ -346,7 +346,7 @@ func TestTrustIsOfADestination(t *testing.T) {
 	trusted.Trusted = true
 	ended := make(ends, 2)
 	f, err := webhook.New(webhook.Config{
-		Store: testkit.Must(memqueue.Open(memqueue.Config{})), Timeout: webhook.Never, Observers: []webhook.Observer{ended},
+		Store: testkit.Must(memqueue.Open(memqueue.Config{})), Retries: &webhook.Retries{Timeout: webhook.MaxTimeout}, Observers: []webhook.Observer{ended},
 		Directory: &directory{rows: []webhook.Destination{trusted, other}},
 	})
 	must(t, err)

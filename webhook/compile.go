@@ -21,15 +21,21 @@ import (
 func makeTarget(d *Destination, c *Config, earlier *target) (*target, check.Faults) {
 	var wrong check.Faults
 	n := len(d.Endpoints)
-	_, known := schedules[d.Schedule]
 	wrong.Refuse(d.ID == "" || len(d.ID) > maxID, "ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
 	wrong.Refuse(len(d.Tenant) > maxID, "Tenant", "has %d bytes, the limit is %d", len(d.Tenant), maxID)
 	wrong.Refuse(n == 0 || n > MaxEndpoints, "Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
-	t := &target{source: d, timeout: d.Timeout, limits: schedule.Limits{Slots: d.MaxConcurrent, Window: d.Window}}
-	check.Range(&wrong, "Timeout", &t.timeout, 0, c.Timeout, c.Timeout)
-	check.Range(&wrong, "Window", &t.limits.Window, 0, c.Window, c.Window)
+	t := &target{source: d, timeout: d.Timeout, retries: d.Retries, schedule: d.Schedule, limits: schedule.Limits{Slots: d.MaxConcurrent, Window: d.Window}}
+	if t.retries.check("Retries", &wrong); t.retries == nil {
+		t.retries = c.Retries
+	}
+	if t.schedule == ScheduleDefault && t.retries != nil {
+		t.schedule = t.retries.Schedule
+	}
+	timeout, window := t.retries.bounds(c)
+	check.Range(&wrong, "Timeout", &t.timeout, 0, timeout, timeout)
+	check.Range(&wrong, "Window", &t.limits.Window, 0, window, window)
 	check.Least(&wrong, "MaxConcurrent", &t.limits.Slots, 0, c.MaxConcurrent)
-	wrong.Refuse(!known, "Schedule", `is not known; "eager", "patient" and "" (the default) are allowed`)
+	d.Schedule.check("Schedule", &wrong)
 	checkPatterns("Filter.Include", d.Filter.Include, &wrong)
 	checkPatterns("Filter.Exclude", d.Filter.Exclude, &wrong)
 	if d.TLS != nil {

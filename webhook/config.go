@@ -72,12 +72,16 @@ type Config struct {
 	MaxAnswers     int
 	MaxAnswerBytes int64
 
-	ServiceName string        // the product in the User-Agent, before "/1.0"; empty means DefaultServiceName
-	Timeout     time.Duration // bounds an attempt, to the end of the answer's body; zero means DefaultTimeout
+	ServiceName string // the product in the User-Agent, before "/1.0"; empty means DefaultServiceName
+	// Timeout bounds an attempt, to the end of the answer's body. Zero means DefaultTimeout, which is
+	// also the most that is allowed.
+	Timeout time.Duration
 	// Window is the retry window: how long a delivery is attempted, from the start of its first
 	// attempt. The last attempt starts Timeout before its end. If the process crashes before the
-	// outcome of the first is stored, the next one begins a new window. Zero means DefaultWindow.
-	Window time.Duration
+	// outcome of the first is stored, the next one begins a new window. Zero means DefaultWindow, which
+	// is also the most that is allowed.
+	Window  time.Duration
+	Retries *Retries // longer limits, and more failures that are retried; nil means none
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
 	// it: it tells each Observer that is a DisableObserver, and keeps the deliveries until Resume,
 	// as during a pause. Each node measures on its own, from its start. Zero means never.
@@ -98,7 +102,7 @@ type Config struct {
 	// attempt at a time. Retries keep their schedule, but at most one is attempted each second. Fresh
 	// deliveries wait, and their retry window does not begin. After a second without an attempt, a
 	// fresh delivery is attempted as a probe. This interval doubles with each probe, up to 30 seconds.
-	// Recheck, Resume and what people ask for, such as Replay, end it at once.
+	// Recheck, Resume and what people ask for, such as Retry, end it at once.
 	// A fresh delivery that has been due during the probing for as long as Window becomes a dead
 	// letter without an attempt. A restart begins this time anew.
 	MaxConcurrent int
@@ -208,8 +212,9 @@ func (c Config) withDefaults() (Config, check.Faults) {
 	check.Least(&wrong, "AnswerAge", &c.AnswerAge, 0, 0)
 	check.Least(&wrong, "MaxAnswers", &c.MaxAnswers, 0, DefaultMaxAnswers)
 	check.Least(&wrong, "MaxAnswerBytes", &c.MaxAnswerBytes, 0, DefaultMaxAnswerBytes)
-	check.Least(&wrong, "Timeout", &c.Timeout, 0, DefaultTimeout)
-	check.Least(&wrong, "Window", &c.Window, 0, DefaultWindow)
+	check.Range(&wrong, "Timeout", &c.Timeout, 0, DefaultTimeout, DefaultTimeout)
+	check.Range(&wrong, "Window", &c.Window, 0, DefaultWindow, DefaultWindow)
+	c.Retries.check("Retries", &wrong)
 	check.Least(&wrong, "DisableAfter", &c.DisableAfter, 0, 0)
 	check.Least(&wrong, "Poll", &c.Poll, 0, DefaultPoll)
 	check.Least(&wrong, "MaxInFlight", &c.MaxInFlight, 0, DefaultMaxInFlight)

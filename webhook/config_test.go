@@ -169,6 +169,7 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 		DeadMaxAge:       time.Hour,
 		DeadMaxBytes:     1 << 20,
 		Window:           time.Minute,
+		Retries:          StandardRetries(),
 		AnswerAge:        time.Minute,
 		MaxAnswers:       1000,
 		MaxAnswerBytes:   1 << 20,

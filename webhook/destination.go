@@ -62,11 +62,13 @@ type Destination struct {
 	// still apply.
 	// HTTP/2, proxies and internationalised host names use net/http anyway.
 	NetHTTP bool
-	Timeout time.Duration // bounds an attempt, at most Config.Timeout; zero means Config.Timeout
-	// Window is how long a delivery is attempted, at most Config.Window. Zero means Config.Window. A
-	// change applies only to deliveries that were not attempted before.
+	// Timeout bounds an attempt, at most that of Retries, or else Config.Timeout. Zero means that limit.
+	Timeout time.Duration
+	// Window is how long a delivery is attempted, at most that of Retries, or else Config.Window. Zero
+	// means that limit. A change applies only to deliveries that were not attempted before.
 	Window   time.Duration
 	Schedule Schedule // how long a delivery waits between its attempts
+	Retries  *Retries // in place of Config.Retries, unless nil
 	Disabled bool     // stops the attempts of this destination; its deliveries stay in the store
 	// Filter selects the events that Forward and its variants store for this destination, except
 	// deletion notices and audiences. Stats counts those left out as Filtered.

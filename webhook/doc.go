@@ -31,7 +31,8 @@
 // to the event: it gets no further request for it.
 //
 // The event becomes a dead letter when all endpoints are closed to it, or four hours after its
-// first attempt. A destination that only fails is probed, and new events wait for their first
+// first attempt. [Retries] has both last longer, and more answers retried, as Standard Webhooks
+// recommends. A destination that only fails is probed, and new events wait for their first
 // attempt, for up to four hours; see [Config.MaxConcurrent]. A destination that hangs, fails, or
 // has a million events waiting does not hold up another.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// overdueTimeouts is how many times Config.Timeout a delivery may be claimed without being settled,
+// overdueTimeouts is how many times the limit of an attempt a delivery may be claimed without being settled,
 // which only a fault causes. Then it goes back to the store.
 const overdueTimeouts = 3
 
@@ -101,7 +102,13 @@ func has[T any](c <-chan T) bool {
 
 // returnOverdue returns deliveries that are claimed for too long to the store.
 func (r *fetcher) returnOverdue() {
-	hanging, ready := r.schedule.Overdue(overdueTimeouts * r.config.Timeout)
+	hanging, ready := r.schedule.Overdue(func(l *lane) time.Duration {
+		timeout := r.config.Timeout
+		if t := l.State.target.Load(); t != nil {
+			timeout = max(timeout, t.timeout)
+		}
+		return overdueTimeouts * timeout
+	})
 	if n := len(hanging) + len(ready); n > 0 {
 		r.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", n)
 	}
@@ -148,16 +155,19 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 // at first of all destinations, and then of those that Store.Heads reports as changed.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
-	// Deliveries that are due after fresh or retry were stored before the clock was set back.
-	fresh, back := r.config.now().Add(setBack), false
-	retry := fresh.Add(r.config.Window)
+	// Fresh deliveries that are due after late were stored before the clock was set back.
+	late, back, looks := r.config.now().Add(setBack), false, maxLooks
 	for h, err := range r.config.Store.Heads(ctx, !r.started) {
 		if err != nil {
 			r.changed = true
 			return err
 		}
 		r.schedule.Note(h.Destination, h.Fresh, h.Retry)
-		back = back || h.Fresh.After(fresh) || h.Retry.After(retry)
+		back = back || h.Fresh.After(late)
+		if !back && !r.started && looks > 0 && h.Retry.After(late.Add(r.config.Window)) {
+			looks--
+			back = r.attemptedAfter(ctx, h.Destination, late)
+		}
 	}
 	if back && !r.started {
 		r.workers.Go(func() { r.hasten(ctx) })
@@ -165,6 +175,21 @@ func (r *fetcher) readHeads(ctx context.Context) error {
 	r.started = true
 	r.backoff.over(r.config.Logger)
 	return nil
+}
+
+// maxLooks bounds the destinations that readHeads looks at because their retries wait for long.
+const maxLooks = 100
+
+// attemptedAfter reports whether a delivery to this destination was attempted after t. It looks at
+// the oldest ones that wait. A retry that waits for days does not show that the clock was set back,
+// but one whose last attempt is yet to come does.
+func (r *fetcher) attemptedAfter(ctx context.Context, destination string, t time.Time) bool {
+	q := Query{Destinations: []string{destination}, States: []State{StateWaiting}, Oldest: true}
+	page, _, _ := r.config.Store.List(ctx, q, 0, 16)
+	return slices.ContainsFunc(page, func(d Record) bool {
+		n := len(d.Attempts)
+		return n > 0 && d.Attempts[n-1].At.After(t)
+	})
 }
 
 // take fetches the deliveries of a plan and hands them to the scheduler.

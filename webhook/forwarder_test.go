@@ -701,7 +701,7 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 	})
 	t.Run("different endpoints at each attempt", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
-			var attempts int // only one worker calls Lookup
+			var attempts int // only one worker asks
 			last := r.network.Receiver(hook, "shh")
 			r.start(webhook.Config{Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
 				if attempts++; attempts > 4 {
@@ -769,11 +769,11 @@ func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 	}
 }
 
-// A Lookup that hangs is cut off at the timeout of an attempt, and then counts as failed.
-func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
+// A Directory that hangs is cut off at the timeout of an attempt, and then counts as failed.
+func TestDirectoryIsCutOffAtTheTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
-		var hung []time.Duration // only one worker calls Lookup
+		var hung []time.Duration // only one worker asks
 		r.start(webhook.Config{Timeout: 2 * time.Second, Directory: attempted(func(ctx context.Context, _ string) (*webhook.Destination, error) {
 			if len(hung) == 2 {
 				return &crm(hook)[0], nil
@@ -787,7 +787,7 @@ func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
 		reqs, err := recv.Wait(t.Context(), 1)
 		must(t, err)
 		if want := []time.Duration{2 * time.Second, 2 * time.Second}; !slices.Equal(hung, want) {
-			t.Errorf("calls of Lookup hung for %v, want %v", hung, want)
+			t.Errorf("questions to the Directory hung for %v, want %v", hung, want)
 		}
 		if n := reqs[0].JSON["messageId"]; n != "m1" {
 			t.Errorf("messageId is %v, want m1", n)
@@ -795,7 +795,7 @@ func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
 	})
 }
 
-// If Lookup ignores the end of its context for three timeouts, the delivery goes back to the store, and
+// If the Directory ignores the end of its context for three timeouts, the delivery goes back to the store, and
 // another worker attempts it. The request that the hanging worker makes at last has the body, too.
 func TestALookupThatHangsKeepsNoDelivery(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -1096,9 +1096,9 @@ func TestDeliveriesOfOtherNodesAreFetched(t *testing.T) {
 	})
 }
 
-// With a Lookup, Forward and Pause refuse only ids that no destination can have. They do not call
-// Lookup.
-func TestForwardWithLookupRefusesOnlyInvalidIDs(t *testing.T) {
+// With a Directory, Forward and Pause refuse only ids that no destination can have. They do not ask it
+// for others.
+func TestForwardWithDirectoryRefusesOnlyInvalidIDs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.start(webhook.Config{Directory: lookup(func(context.Context, string) (*webhook.Destination, error) {
 			return nil, webhook.ErrUnknownDestination

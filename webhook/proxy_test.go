@@ -54,7 +54,7 @@ func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhoo
 	f, err := webhook.New(webhook.Config{
 		Store:     testkit.Must(memqueue.Open(memqueue.Config{})),
 		Proxy:     u,
-		Timeout:   webhook.Never,
+		Retries:   &webhook.Retries{Timeout: webhook.MaxTimeout},
 		Observers: []webhook.Observer{attempts(func(a webhook.Attempted) { seen <- a })},
 		// The certificate of httptest is for the host example.com.
 		TLSClientConfig: &tls.Config{RootCAs: b.secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs},

@@ -40,12 +40,13 @@ func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 	if c.DialContext != nil {
 		dial = c.DialContext
 	}
+	timeout, _ := c.Retries.bounds(c)
 	return wire.New(wire.Config{
 		Context: attempts,
 		Dial:    dial,
 		Proxy:   c.Proxy,
 		TLS:     (*TLS)(nil).config(c.TLSClientConfig),
-		Timeout: c.Timeout,
+		Timeout: timeout,
 		MaxIdle: 2 * c.MaxInFlight,
 	})
 }

@@ -27,10 +27,28 @@ func TestEagerAndPatientScheduleWaits(t *testing.T) {
 	}
 }
 
+// The waits are about those that ScheduleDays names, and their spread is a fifth of them.
+func TestScheduleDaysWaits(t *testing.T) {
+	for n, want := range map[int]time.Duration{
+		1: 5 * time.Second, 2: 5 * time.Minute, 3: 30 * time.Minute, 4: 2 * time.Hour, 5: 5 * time.Hour,
+		6: 10 * time.Hour, 7: 24 * time.Hour, 8: 24 * time.Hour, 1 << 30: 24 * time.Hour,
+	} {
+		var least, most time.Duration = 1 << 62, 0
+		for range 2000 {
+			wait := ScheduleDays.wait(n)
+			least, most = min(least, wait), max(most, wait)
+		}
+		from, to := want-want/10, want+want/10
+		if least < from || most > to || least > from+want/50 || most < to-want/50 {
+			t.Errorf("after attempt %d, it waits %v to %v, want %v to %v", n, least, most, from, to)
+		}
+	}
+}
+
 func TestNextAttemptIsJitteredWithinItsBounds(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	const timeout = 5 * time.Second
-	target := &target{source: new(Destination), timeout: timeout}
+	target := &target{timeout: timeout}
 	for _, tt := range []struct {
 		name       string
 		left       time.Duration // until the retry window ends

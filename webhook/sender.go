@@ -83,9 +83,10 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, d *Delivery, e *e
 	a, err := s.clients.of(e).Post(ctx, deadline, e.wire, s.lines, d.Body, &s.buffer)
 	if err != nil {
 		out, reason := errorOutcome(err)
-		return s.failed(ctx, out, reason, err)
+		return s.failed(ctx, e.target.retries.outcome(out, reason, 0), reason, err)
 	}
 	out, reason := statusOutcome(a.Status)
+	out = e.target.retries.outcome(out, reason, a.Status)
 	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason}}
 	if a.Flaw != "" {
 		res.attempt.Error = a.Flaw.Error()

@@ -18,6 +18,8 @@ type target struct {
 	source    *Destination // the Destination that was compiled
 	tls       *tls.Config  // nil: that of the client
 	timeout   time.Duration
+	retries   *Retries // of the destination, or of Config; nil if neither has any
+	schedule  Schedule
 	limits    schedule.Limits
 	signer    *signature.Signer         // nil: no X-Signature
 	standard  *signature.StandardSigner // nil: no headers of Standard Webhooks
@@ -121,7 +123,7 @@ func (t *target) nextAttempt(now, expires time.Time, n int, retryAfter time.Dura
 	if !now.Before(last) {
 		return time.Time{}, false
 	}
-	wait := max(jitter(t.source.Schedule.longestWait(n)+1), retryAfter)
+	wait := max(t.schedule.wait(n), retryAfter)
 	return now.Add(min(wait, last.Sub(now))), true
 }
 

@@ -165,7 +165,7 @@ func TestTrustedAppliesToOneTryAlone(t *testing.T) {
 	q := testkit.Must(memqueue.Open(memqueue.Config{}))
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{
-		Store: q, Timeout: webhook.Never,
+		Store: q, Retries: &webhook.Retries{Timeout: webhook.MaxTimeout},
 		Directory: lookup(func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination }),
 	})
 	must(t, err)
@@ -203,7 +203,7 @@ func TestTryReportsConnectionTimes(t *testing.T) {
 		roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 		d := webhook.Destination{ID: "crm", Trusted: true, Endpoints: []webhook.Endpoint{{URL: server.URL}}}
 		f, err := webhook.New(webhook.Config{
-			Store: q, Timeout: webhook.Never, TLSClientConfig: &tls.Config{RootCAs: roots}, Destinations: []webhook.Destination{d},
+			Store: q, Retries: &webhook.Retries{Timeout: webhook.MaxTimeout}, TLSClientConfig: &tls.Config{RootCAs: roots}, Destinations: []webhook.Destination{d},
 		})
 		must(t, err)
 		xs, err := f.Try(t.Context(), webhook.TryParams{Destination: &d, Event: eventOf(t, "m1")})

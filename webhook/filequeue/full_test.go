@@ -307,8 +307,8 @@ func TestRememberedPutsDoNotFillStore(t *testing.T) {
 	})
 }
 
-// Revive stores deliveries again. A full disk refuses that, and keeps the dead letters.
-func TestFullDiskRefusesRevive(t *testing.T) {
+// Retry stores dead letters again. A full disk refuses that, and keeps them.
+func TestFullDiskRefusesRetryOfDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := simdisk.New(1)
 		d.SetCapacity(4 << 20)

@@ -215,14 +215,14 @@ func (s *Scheduler[S, V]) release(t *Slot[S, V], answered bool, now time.Time) {
 	s.places.refill()
 }
 
-// Overdue returns, once, each delivery that has taken longer than limit and so goes back to the
-// store: hanging has those whose attempt still runs, ready those of lanes whose first ready
+// Overdue returns, once, each delivery that has taken longer than the limit of its lane and so goes
+// back to the store: hanging has those whose attempt still runs, ready those of lanes whose first ready
 // delivery waits that long. A hanging attempt keeps its slot and its delivery. Overdue also drops
 // idle lanes.
-func (s *Scheduler[S, V]) Overdue(limit time.Duration) (hanging, ready []Item[V]) {
+func (s *Scheduler[S, V]) Overdue(limit func(*Lane[S, V]) time.Duration) (hanging, ready []Item[V]) {
 	s.mu.Lock()
 	for t := range s.slots {
-		if t.Lane != nil && !t.overdue && time.Since(t.began) > limit {
+		if t.Lane != nil && !t.overdue && time.Since(t.began) > limit(t.Lane) {
 			t.overdue = true
 			hanging = append(hanging, t.Item)
 		}
@@ -230,7 +230,7 @@ func (s *Scheduler[S, V]) Overdue(limit time.Duration) (hanging, ready []Item[V]
 	s.mu.Unlock()
 	now := s.config.Now()
 	s.each(func(l *Lane[S, V]) {
-		if l.ready.len() > 0 && now.Sub(l.ready.first().since) > limit {
+		if l.ready.len() > 0 && now.Sub(l.ready.first().since) > limit(l) {
 			ready = append(ready, s.take(l)...)
 			s.places.update(l, now)
 		}

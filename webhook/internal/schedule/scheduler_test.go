@@ -575,7 +575,7 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 		count := func(wait time.Duration) int {
 			time.Sleep(wait)
 			w.fetch()
-			w.Overdue(time.Hour)
+			w.Overdue(func(*Lane[int, int]) time.Duration { return time.Hour })
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return len(w.lanes)
