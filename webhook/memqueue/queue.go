@@ -10,15 +10,17 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// An item is a delivery of the store. While it waits, it is either in one of its lane's queues or
-// claimed.
+// An item is a delivery of the store. While it waits, it is either in one of its lane's queues, or
+// claimed, or behind another item.
 type item struct {
 	record      store.Record // whose State is StateWaiting, and Claim not zero, while it is claimed
 	lane        *lane
 	order       uint64 // of the put or of the latest retry
 	gone        bool   // it has left the store, and of its record only Seq and Due are left
 	left, right *item  // the children in a heap; in the list of a queue, right is the next item
-	key         store.Key
+	// ahead and behind are the items before and after it that have the same Key; see order.go.
+	ahead, behind *item
+	key           store.Key // for the dedup window
 }
 
 // leave makes the item gone.
@@ -50,10 +52,11 @@ func (it *item) listed() store.Record {
 
 // A lane holds the deliveries of one destination that wait. The store has no empty lanes.
 type lane struct {
-	name             string
-	waiting, claimed int   // waiting counts all items, claimed ones included
-	news             bool  // the next Heads(false) yields the lane
-	fresh, retries   queue // the items that are not claimed, and some that are gone
+	name                     string
+	waiting, claimed, behind int              // waiting counts all items, claimed ones and those behind others included
+	news                     bool             // the next Heads(false) yields the lane
+	fresh, retries           queue            // the items to fetch, and some that are gone
+	last                     map[string]*item // of each key; nil until an item has one
 }
 
 // head returns the Due of the first item in each queue.

@@ -178,9 +178,12 @@ func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) err
 			continue
 		}
 		s.add(it)
-		if ps[i].Keep {
+		switch {
+		case !it.follow():
+			out[i].Behind = true
+		case ps[i].Keep:
 			out[i].Claim = s.claim(it)
-		} else {
+		default:
 			it.queue().push(it)
 		}
 	}
@@ -198,8 +201,8 @@ func (s *Store) room(bytes int64) error {
 	return nil
 }
 
-// add adds an item to the log, to its lane and to the counters. The caller then claims or queues the
-// item.
+// add adds an item to the log, to its lane and to the counters. The caller then calls follow, and
+// claims or queues the item unless it is behind another one.
 func (s *Store) add(it *item) {
 	l := s.lanes[it.record.Destination]
 	if l == nil {
@@ -214,27 +217,34 @@ func (s *Store) add(it *item) {
 	s.log.items = append(s.log.items, it)
 }
 
-// exit takes an item, which is neither claimed nor in a queue, out of its lane.
-func (s *Store) exit(it *item) {
+// exit takes an item, which is neither claimed nor in a queue, out of its lane. It returns when the
+// item is due that was behind this one, or zero.
+func (s *Store) exit(it *item) time.Time {
 	if it.lane.waiting--; it.lane.waiting == 0 {
 		delete(s.lanes, it.lane.name)
 	}
+	return it.part()
 }
 
 // remove removes an item, which is not claimed, from the store.
 func (s *Store) remove(it *item) {
-	n, state, queue := size(&it.record.Delivery), it.record.State, it.queue()
-	it.leave()
-	s.log.forget()
-	switch state {
+	n := size(&it.record.Delivery)
+	switch it.record.State {
 	case store.StateDelivered:
 		s.keptBytes -= n
-		return
+		n = 0
 	case store.StateWaiting:
-		queue.forget()
+		it.gone = true
+		it.queue().forget()
+		if released := s.exit(it); !released.IsZero() {
+			s.announce(it.lane)
+		}
+	case store.StateBehind:
 		s.exit(it)
 	}
 	s.bytes -= n
+	it.leave()
+	s.log.forget()
 }
 
 // claim claims an item, and returns the claim. The item must not be in a queue.
@@ -303,6 +313,7 @@ func (s *Store) settle(by *store.Settlement) error {
 	}
 	d := &by.Delivery
 	it := s.claims[d.Claim]
+	by.Released = time.Time{}
 	if it == nil {
 		return nil
 	}
@@ -322,10 +333,10 @@ func (s *Store) settle(by *store.Settlement) error {
 	case store.Return:
 		it.queue().push(it)
 	case store.Bury:
-		s.exit(it)
+		by.Released = s.exit(it)
 		it.record.State = store.StateDead
 	case store.Done:
-		s.exit(it)
+		by.Released = s.exit(it)
 		s.keep(it)
 	}
 	return nil
@@ -352,7 +363,7 @@ func (s *Store) keep(it *item) {
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error] {
 	return page(ctx, s, func() (heads []store.Head) {
 		for _, l := range s.lanes {
-			if (all || l.news) && l.claimed < l.waiting {
+			if (all || l.news) && l.claimed+l.behind < l.waiting {
 				heads = append(heads, l.head())
 			}
 			l.news = l.news && all
@@ -393,5 +404,5 @@ func (s *Store) Close() error {
 // size estimates the memory of a delivery, in bytes, for Config.MaxBytes. Retries do not change this
 // size.
 func size(d *store.Delivery) int64 {
-	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + 512
+	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)+len(d.Key)) + 512
 }

@@ -52,9 +52,12 @@ func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, e
 			s.remove(it)
 			again.record = store.Record{Delivery: *d, State: store.StateWaiting}
 			d.Accepted, d.Due, d.Expires, d.Tries, d.Closed = now(), now(), time.Time{}, 0, nil
-			s.add(&again)
+			if s.add(&again); !again.follow() {
+				return true
+			}
 		case it.record.State == store.StateWaiting && d.Hasten(now()):
 			s.log.items[s.log.find(d.Seq)] = &again
+			it.replace(&again)
 			it.leave()
 			it.queue().forget()
 		default:
@@ -140,7 +143,7 @@ func (s *Store) Count(ctx context.Context) (store.Counts, error) {
 		}
 	}
 	for _, l := range s.lanes {
-		c.Waiting, c.Claimed = c.Waiting+l.waiting, c.Claimed+l.claimed
+		c.Waiting, c.Claimed, c.Behind = c.Waiting+l.waiting, c.Claimed+l.claimed, c.Behind+l.behind
 		if at := l.head().Earliest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
 			c.Oldest = at
 		}
@@ -152,7 +155,7 @@ func (s *Store) Count(ctx context.Context) (store.Counts, error) {
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
 	return page(ctx, s, func() (all []store.DestinationCounts) {
 		for name, l := range s.lanes {
-			all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
+			all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Behind: l.behind, Oldest: l.head().Earliest()})
 		}
 		return all
 	})

@@ -122,7 +122,7 @@ func together(k *kit, meanwhile func(), stores ...store.Store) {
 	const total = 300
 	_, names := k.many(20, 0)
 	began := time.Now()
-	var claimed sync.Map
+	var claimed, firsts sync.Map
 	var stored, done atomic.Int64
 	check := func(what string, err error) {
 		if err != nil {
@@ -134,6 +134,9 @@ func together(k *kit, meanwhile func(), stores ...store.Store) {
 			if _, twice := claimed.LoadOrStore(d.ID, true); twice {
 				k.Errorf("%s was handed out while it was claimed", d.ID)
 			}
+			if first, _ := firsts.LoadOrStore(keyOf{d.Destination, d.Key}, d.ID); d.Key != "" && first != d.ID {
+				k.Errorf("%s was handed out before %v, which has its key, was settled as done", d.ID, first)
+			}
 		}
 		k.pass(time.Millisecond)
 		ss := settlements(s, store.Retry, ds...)
@@ -141,6 +144,7 @@ func together(k *kit, meanwhile func(), stores ...store.Store) {
 			claimed.Delete(d.ID)
 			if d.Tries == 1 {
 				ss[i].Verdict = store.Done
+				firsts.Delete(keyOf{d.Destination, d.Key})
 				done.Add(1)
 			}
 			ss[i].Delivery.Tries, ss[i].Delivery.Expires = 1, d.Due.Add(time.Hour)
@@ -171,6 +175,9 @@ func together(k *kit, meanwhile func(), stores ...store.Store) {
 		wg.Go(func() {
 			for i := worker / 4; i < total; i += 2 {
 				d := k.delivery(names[i%20], fmt.Sprint(i))
+				if k.traits.Ordered {
+					d.Key = []string{"", "one", "two"}[i%3]
+				}
 				out, err := putTo(k.ctx, s, store.Put{Delivery: d, Keep: i%3 == 0})
 				check("Put", err)
 				if out[0].Stored {

@@ -69,6 +69,9 @@ func (c *checker) tryPut(ctx context.Context, ps ...store.Put) error {
 			e = c.hold(d)
 			e.known = e.known || !ps[i].NoDedup
 		}
+		if r.Behind != (r.Stored && e.State == store.StateBehind) || r.Behind && r.Claim != 0 {
+			c.Fatalf("Put of %s returned %+v; it is behind another: %t", id(&d), r, !r.Behind)
+		}
 		if r.Claim != 0 {
 			c.claim(e, r.Claim)
 		}
@@ -134,65 +137,108 @@ func (c *checker) settle(verdict store.Verdict, ds ...store.Delivery) {
 }
 
 func (c *checker) settleAll(ss ...store.Settlement) {
-	lent := slices.Clone(ss)
+	lent, released, began := slices.Clone(ss), make([]*entry, len(ss)), c.s.Now()
 	for i := range ss {
-		c.settled(&ss[i])
+		released[i] = c.settled(&ss[i])
+		lent[i].Released = began // Settle overwrites it
 		defer lend(&lent[i].Delivery)()
 	}
 	if n, err := c.s.Settle(c.ctx, lent); n != len(ss) || err != nil {
 		c.Fatalf("Settle of %d = %d, %v", len(ss), n, err)
 	}
+	for i, e := range released {
+		if at := lent[i].Released; e != nil {
+			c.release("Settle", e, at, began)
+		} else if !at.IsZero() {
+			c.Fatalf("Settle of %s with verdict %d has Released %v, want none", id(&ss[i].Delivery), ss[i].Verdict, at)
+		}
+	}
+}
+
+// release takes the Due of an entry, which a call has released since it began, from the store.
+func (c *checker) release(what string, e *entry, due, began time.Time) {
+	if due.Before(began) || due.Before(e.own) || due.After(c.s.Now()) && due.After(e.own) {
+		c.Fatalf("%s released %s, due at %v; want since %v, or at its own %v", what, e.id, due, began, e.own)
+	}
+	e.Due = due
 }
 
 func (c *checker) retry(refs ...store.Ref) {
 	began := c.s.Now()
-	c.modify("Retry", func() (int, int, error) { return c.s.Retry(c.ctx, refs...) }, named(refs), func(e *entry) bool {
+	c.modify("Retry", func() (int, int, error) { return c.s.Retry(c.ctx, refs...) }, c.named(refs), func(e *entry) (bool, *entry) {
 		switch e.State {
 		case store.StateWaiting:
-			return e.Hasten(began)
+			if !e.Hasten(began) {
+				return false, nil
+			}
+			e.own = time.Time{}
+			return true, nil
 		case store.StateDead:
 			e.Record = store.Record{Delivery: e.Delivery, State: store.StateWaiting}
-			e.Expires, e.Tries, e.Closed, e.Seq, e.above = time.Time{}, 0, nil, 0, c.seq
-			return true
+			e.Expires, e.Tries, e.Closed, e.Seq, e.above, e.own = time.Time{}, 0, nil, 0, c.seq, time.Time{}
+			c.follow(e)
+			return true, nil
 		}
-		return false
+		return false, nil
 	})
 }
 
 func (c *checker) discard(refs ...store.Ref) {
-	c.modify("Discard", func() (int, int, error) { return c.s.Discard(c.ctx, refs...) }, named(refs), remove)
+	c.modify("Discard", func() (int, int, error) { return c.s.Discard(c.ctx, refs...) }, c.named(refs), c.remove)
 }
 
-// named returns a function that reports whether an entry is one of refs.
-func named(refs []store.Ref) func(e *entry) bool {
-	return func(e *entry) bool { return e.Seq != 0 && slices.Contains(refs, e.Ref()) }
+// named returns the entries with one of refs, in the order of refs.
+func (c *checker) named(refs []store.Ref) (es []*entry) {
+	all := make(map[store.Ref]*entry, len(c.entries))
+	for _, e := range c.entries {
+		if e.Seq != 0 && e.State != "" {
+			all[e.Ref()] = e
+		}
+	}
+	for _, ref := range refs {
+		if e := all[ref]; e != nil {
+			es = append(es, e)
+			delete(all, ref)
+		}
+	}
+	return es
 }
 
 func (c *checker) erase(user string) {
-	c.modify(fmt.Sprintf("Erase(%q)", user), func() (int, int, error) { return c.s.Erase(c.ctx, user) },
-		func(e *entry) bool { return e.User == user }, remove)
-}
-
-func remove(e *entry) bool {
-	e.State = ""
-	return true
-}
-
-// modify makes a call that changes the entries that match, except claimed ones. The function become
-// makes the change in the model, and reports whether there is one. The entries that wait afterwards
-// must be due since the call began, and accepted then if they have a new number. modify copies both
-// from the store.
-func (c *checker) modify(what string, call func() (n, claimed int, err error), match, become func(*entry) bool) {
-	began, claimed := c.s.Now(), 0
-	changed, destinations := make(map[string]*entry), make(map[string]bool)
+	var es []*entry
 	for _, e := range c.entries {
-		if e.State == "" || !match(e) {
-			continue
+		if e.User == user && e.State != "" {
+			es = append(es, e)
 		}
+	}
+	c.modify(fmt.Sprintf("Erase(%q)", user), func() (int, int, error) { return c.s.Erase(c.ctx, user) }, es, c.remove)
+}
+
+// remove removes an entry, and returns the one that this releases, or nil.
+func (c *checker) remove(e *entry) (bool, *entry) {
+	released := c.part(e)
+	e.State = ""
+	return true, released
+}
+
+// modify makes a call that changes these entries, except claimed ones. The function become makes the
+// change in the model. It reports whether there is one, and which entry this releases. The entries
+// that wait afterwards must be due since the call began, and accepted then if they have a new number.
+// modify copies both from the store.
+func (c *checker) modify(what string, call func() (n, claimed int, err error), es []*entry, become func(*entry) (bool, *entry)) {
+	began, claimed := c.s.Now(), 0
+	changed, released, destinations := make(map[string]bool), make(map[string]bool), make(map[string]bool)
+	for _, e := range es {
 		if e.Claim != 0 {
 			claimed++
-		} else if become(e) {
-			changed[e.id], destinations[e.Destination] = e, true
+			continue
+		}
+		ok, next := become(e)
+		if ok {
+			changed[e.id], destinations[e.Destination] = true, true
+		}
+		if next != nil {
+			released[next.id] = true
 		}
 	}
 	if n, skipped, err := call(); n != len(changed) || skipped != claimed || err != nil {
@@ -205,12 +251,17 @@ func (c *checker) modify(what string, call func() (n, claimed int, err error), m
 		return at
 	}
 	for name := range destinations {
-		for _, d := range c.list(store.Query{Destinations: []string{name}, States: []store.State{store.StateWaiting, store.StateClaimed}}) {
-			if e := changed[id(&d.Delivery)]; e != nil {
+		for _, d := range c.list(store.Query{Destinations: []string{name}, States: []store.State{store.StateBehind, store.StateWaiting, store.StateClaimed}}) {
+			e := c.entries[id(&d.Delivery)]
+			switch {
+			case e == nil:
+			case changed[e.id]:
 				e.Due = now(what+", due", e, d.Due)
 				if e.Seq == 0 {
 					e.Accepted = now(what+", accepted", e, d.Accepted)
 				}
+			case released[e.id]:
+				c.release(what, e, d.Due, began)
 			}
 		}
 	}
@@ -237,6 +288,12 @@ func (c *checker) compare() {
 		}
 		counts[e.Destination] = n
 	}
+	for _, e := range c.entries {
+		if n := counts[e.Destination]; e.State == store.StateBehind {
+			n.Waiting, n.Behind = n.Waiting+1, n.Behind+1
+			counts[e.Destination] = n
+		}
+	}
 	equal(c, "Heads(true)", c.heads(true), heads)
 	gotCounts := make(map[string]store.DestinationCounts)
 	for _, n := range all(c, c.s.CountByDestination(c.ctx)) {
@@ -245,7 +302,7 @@ func (c *checker) compare() {
 	}
 	equal(c, "CountByDestination", gotCounts, counts)
 	for _, n := range counts {
-		want.Waiting, want.Claimed = want.Waiting+n.Waiting, want.Claimed+n.Claimed
+		want.Waiting, want.Claimed, want.Behind = want.Waiting+n.Waiting, want.Claimed+n.Claimed, want.Behind+n.Behind
 	}
 	c.oldest = !c.oldest // each order every other time
 	c.compareList(store.Query{Oldest: c.oldest})
@@ -301,9 +358,15 @@ func (c *checker) list(f store.Query) (all []store.Record) {
 // compareList compares the deliveries that a filter selects with the model, and returns them.
 func (c *checker) compareList(f store.Query) []store.Record {
 	got := c.list(f)
-	names := make(map[string]int, len(got))
+	names, latest := make(map[string]int, len(got)), make(map[keyOf]*entry)
 	for i := range got {
 		d := &got[i]
+		if e, key := c.entries[id(&d.Delivery)], (keyOf{d.Destination, d.Key}); e != nil && d.Key != "" {
+			if before := latest[key]; before != nil && (before.turn > e.turn) == f.Oldest {
+				c.Fatalf("List(%+v): %s follows %s, against the order of their key", f, e.id, before.id)
+			}
+			latest[key] = e
+		}
 		c.number(&d.Delivery)
 		names[id(&d.Delivery)] = i
 		if i > 0 && (got[i-1].Seq > d.Seq) == f.Oldest {

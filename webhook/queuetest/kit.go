@@ -47,8 +47,22 @@ func (k *kit) restart() {
 	k.close(k.s)
 	k.s = k.open(k, k.dir)
 	clear(k.claims)
+	released := false
 	for _, e := range k.entries {
 		e.Claim = 0
+		released = released || !e.own.IsZero()
+	}
+	if released {
+		k.forgetReleases()
+	}
+}
+
+// forgetReleases gives each delivery, that was released, its own Due again if the store does so.
+func (k *kit) forgetReleases() {
+	for _, d := range k.list(store.Query{States: []store.State{store.StateWaiting}}) {
+		if e := k.entries[id(&d.Delivery)]; e != nil && d.Due.Equal(e.own) {
+			e.Due = e.own
+		}
 	}
 }
 

@@ -48,6 +48,8 @@ type Traits struct {
 	// OpenFull opens a store that reaches its bound within 64 MB of bodies. Nil is for a store
 	// without a bound of its own, and leaves out the cases of ErrQueueFull.
 	OpenFull Open
+	// Ordered says that the store keeps the order of deliveries with one Key.
+	Ordered bool
 	// OpenHistory opens a store.History that keeps all deliveries which the cases deliver. Nil
 	// leaves out the cases of store.History.
 	OpenHistory Open
@@ -78,6 +80,8 @@ func Run(t *testing.T, open Open, traits Traits) {
 		{traits.OpenFull != nil, traits.OpenFull, fullCases},
 		{traits.OpenHistory != nil, traits.OpenHistory, historyCases},
 		{traits.Share, open, shareCases},
+		{traits.Ordered, open, orderCases},
+		{traits.Ordered && traits.Share, open, shareOrderCases},
 	}
 	for _, g := range groups {
 		// The soak repeats these cases only in real time.
@@ -98,7 +102,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 func runCase(t *testing.T, c testCase, open Open, traits Traits, seed uint64) {
 	body := func(t *testing.T) {
 		k := &kit{
-			checker: checker{T: t, ctx: t.Context(), model: model{entries: make(map[string]*entry), claims: make(map[uint64]bool), documents: make(documents)}},
+			checker: checker{T: t, ctx: t.Context(), model: model{entries: make(map[string]*entry), claims: make(map[uint64]bool), keys: make(map[keyOf][]*entry), documents: make(documents)}},
 			traits:  traits, open: open, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), unit: time.Minute,
 		}
 		if !traits.Bubble {

@@ -64,17 +64,17 @@ func takeWalk(k *kit, n, scale, steps int) {
 		o.step(w)
 	}
 	k.compare()
-	last := k.s.Now()
 	var claimed []store.Delivery
 	for _, e := range k.inOrder() {
 		if e.Claim != 0 {
 			claimed = append(claimed, e.Delivery)
 		}
-		last = e.Due // the latest one in the end
 	}
 	k.settle(store.Return, claimed...)
-	k.pass(last.Sub(k.s.Now()))
-	k.settle(store.Done, k.fetch(10_000, w.destinations...)...)
+	for es := k.inOrder(); len(es) > 0; es = k.inOrder() { // each time the first ones of their keys
+		k.pass(es[len(es)-1].Due.Sub(k.s.Now()))
+		k.settle(store.Done, k.fetch(10_000, w.destinations...)...)
+	}
 	k.compare()
 }
 
@@ -114,6 +114,9 @@ func (w *walk) puts() {
 		d := w.delivery(w.destination(), fmt.Sprint(len(w.old)))
 		if w.r.IntN(4) == 0 {
 			d = w.full(d.Destination, d.ID)
+		}
+		if w.traits.Ordered && w.r.IntN(3) == 0 {
+			d.Key, d.Expires = fmt.Sprint("key ", len(w.old)/(40*w.scale)), time.Time{}
 		}
 		d.User, d.Event = w.user(), fmt.Sprint("event ", w.r.IntN(3))
 		d.Body = append(d.Body, make([]byte, w.r.IntN(2000))...)
