@@ -56,6 +56,7 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			{ID: "good", Endpoints: endpoint("/hook"), Secret: xSecret},
 			{ID: "good standard", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{standardSecret}},
 			{ID: "good standard, replaced", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret(), standardSecret}},
+			{ID: "good, in batches", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{standardSecret}, Batch: webhook.Batch{MaxEvents: 10}},
 			{ID: "unsigned", Endpoints: endpoint("/hook")},
 			{ID: "wrong secret", Endpoints: endpoint("/hook"), Secret: "other"},
 			{ID: "standard, wrong secret", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret()}},
@@ -83,7 +84,7 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			Properties: map[string]any{"ключ": "значение\x00\x7f\"\\", "price": 1e21, "ratio": 0.1}},
 		&analytics.Identify{UserId: "ü", MessageId: "mé.1"},
 	}
-	for _, id := range []string{"good", "good standard", "good standard, replaced", "unsigned", "wrong secret", "standard, wrong secret", "standard, signed by the other scheme"} {
+	for _, id := range []string{"good", "good standard", "good standard, replaced", "good, in batches", "unsigned", "wrong secret", "standard, wrong secret", "standard, signed by the other scheme"} {
 		for _, call := range calls {
 			if err := forwarder.Forward(context.Background(), id, call); err != nil {
 				t.Fatal(err)
@@ -191,7 +192,7 @@ func probeReceiver(t *testing.T, base string, transport http.RoundTripper) {
 		{URL: base + "/hook", Secrets: []signature.Secret{xSecret}},
 		{URL: base + "/standard", Secrets: []signature.Secret{standardSecret}, Scheme: signature.StandardWebhooks},
 	} {
-		c.Transport = transport
+		c.Transport, c.Batches = transport, true
 		for _, check := range receivertest.Checks() {
 			if err := check.Run(t.Context(), c); err != nil && !errors.Is(err, receivertest.ErrSkipped) {
 				t.Errorf("%s: %s: %v", c.URL, check.Name, err)

@@ -207,16 +207,17 @@ func TestLimitsAreThoseOfTheForwarder(t *testing.T) {
 func TestDestinationsHaveDurationsAsTexts(t *testing.T) {
 	given := at("https://acme.example/")
 	given.Timeout, given.Window = 1500*time.Millisecond, time.Hour
+	given.Batch = webhook.Batch{MaxEvents: 10, MaxWait: 2 * time.Second}
 	text, err := json.Marshal(given)
-	if err != nil || !strings.Contains(string(text), `"timeout":"1.5s","window":"1h0m0s"`) {
+	if err != nil || !strings.Contains(string(text), `"timeout":"1.5s","window":"1h0m0s","batch":{"maxEvents":10,"maxWait":"2s"}`) {
 		t.Errorf("Marshal() = %s, %v", text, err)
 	}
 	var got tenants.Destination
 	if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, given) {
 		t.Errorf("Unmarshal() = %+v, %v, want %+v", got, err, given)
 	}
-	if err := json.Unmarshal([]byte(`{"timeout":"soon","window":"1"}`), &got); len(faults(err)) != 2 {
-		t.Errorf("Unmarshal() = %v, want two faults", err)
+	if err := json.Unmarshal([]byte(`{"timeout":"soon","window":"1","batch":{"maxWait":"2"}}`), &got); len(faults(err)) != 3 {
+		t.Errorf("Unmarshal() = %v, want three faults", err)
 	}
 }
 

@@ -46,6 +46,7 @@ func makeTarget(d *Destination, c *Config, earlier *target) (*target, check.Faul
 		}
 	}
 	t.limits.Interval, t.limits.Burst = checkRate(d.MaxRate, d.MaxBurst, &wrong)
+	t.limits.Batch = d.Batch.check(n, &wrong)
 	if d.Secret != "" {
 		var err error
 		t.signer, err = signature.NewSigner(d.Secret)

@@ -77,7 +77,7 @@ func New(c Config) (*Forwarder, error) {
 		Wake:   news.Set,
 		Now:    c.Store.Now,
 		Jitter: jitter,
-	})
+	}, batchPart)
 	f.directory.schedule = f.schedule
 	f.settler = &settler{config: &f.config, recorder: &f.recorder, schedule: f.schedule, wake: news, news: store.NewSignal()}
 	f.pauses = &pauses{config: &f.config, schedule: f.schedule, settler: f.settler}

@@ -23,5 +23,8 @@ type laneState struct {
 
 // itemOf returns the claimed delivery d in the form that the scheduler uses.
 func itemOf(d *Delivery) item {
-	return item{Destination: d.Destination, Value: d, Claim: d.Claim, Size: int64(len(d.Body)), Retry: !d.Expires.IsZero(), Due: d.Due}
+	return item{
+		Destination: d.Destination, Value: d, Claim: d.Claim, Size: int64(len(d.Body)), Retry: !d.Expires.IsZero(), Due: d.Due,
+		Group: groupOf(d),
+	}
 }

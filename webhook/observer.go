@@ -37,7 +37,9 @@ type Outcome string
 const (
 	OutcomeDelivered Outcome = "delivered" // the endpoint took the delivery
 	OutcomeRetryable Outcome = "retryable" // the endpoint may be asked again
-	OutcomePermanent Outcome = "permanent" // the endpoint gets no further request for this delivery
+	// OutcomePermanent: the endpoint gets no further request for this delivery. But a batch that it
+	// refuses by a 4xx is divided, and comes again in two requests.
+	OutcomePermanent Outcome = "permanent"
 	// OutcomeCutOff: another endpoint had taken the delivery or the Forwarder was stopped. After such a
 	// stop the attempt does not count, and is repeated.
 	OutcomeCutOff Outcome = "cut_off"
@@ -45,8 +47,11 @@ const (
 
 // Attempted is one request to one endpoint.
 type Attempted struct {
-	Delivery // as it was before the request
-	Attempt  // the request; it has no Answer if the endpoint took the delivery
-	Outcome  Outcome
-	Due      time.Time // when the delivery is attempted again, zero if it is not
+	Delivery // as it was before the request; of a batch the first one
+	// Batch has all deliveries of a batch, in their order, as they were before the request. They are
+	// valid until the method returns. Nil if the Delivery was sent alone.
+	Batch   []*Delivery
+	Attempt // the request; it has no Answer if the endpoint took the delivery
+	Outcome Outcome
+	Due     time.Time // when the Delivery is attempted again, zero if it is not
 }

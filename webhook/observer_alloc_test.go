@@ -19,13 +19,13 @@ func (nullObserver) Ended(Record)        {}
 // Counting a request and calling the Observer allocates nothing, with and without an Observer.
 func TestObservingAllocatesNothing(t *testing.T) {
 	r := &recorder{config: &Config{}}
-	s := &settler{recorder: r, schedule: schedule.New[laneState, *Delivery](schedule.Config{}), wake: store.NewSignal()}
+	s := &settler{recorder: r, schedule: schedule.New[laneState, *Delivery](schedule.Config{}, batchPart), wake: store.NewSignal()}
 	d := &Delivery{Destination: "crm", ID: "m1", Type: "track"}
 	res := &result{attempt: Attempt{Took: Millis(time.Millisecond), Try: 1}}
 	ss := []store.Settlement{{Verdict: store.Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
-			r.requested(d, res, time.Time{})
+			r.requested(d, nil, res, time.Time{})
 			s.stored(ss)
 		}); n != 0 {
 			t.Errorf("%s: got %v allocations, want 0", name, n)

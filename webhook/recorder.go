@@ -30,15 +30,16 @@ func (r *recorder) countFor(destination string, add func(*account)) {
 	}
 }
 
-// requested counts a request that has ended, and tells the observers. due is as in Attempted.
-func (r *recorder) requested(d *Delivery, res *result, due time.Time) {
+// requested counts a request that has ended, and tells the observers. batch and due are as in
+// Attempted.
+func (r *recorder) requested(d *Delivery, batch []*Delivery, res *result, due time.Time) {
 	if res.outcome != OutcomeCutOff {
 		r.countFor(d.Destination, func(a *account) {
 			a.counts.Latency.Requests++
 			a.latency.Add(time.Duration(res.attempt.Took))
 		})
 	}
-	r.tell(func(o Observer) { o.Attempted(Attempted{*d, res.attempt, res.outcome, due}) })
+	r.tell(func(o Observer) { o.Attempted(Attempted{*d, batch, res.attempt, res.outcome, due}) })
 }
 
 // tell calls call with each observer, and recovers a panic in it.

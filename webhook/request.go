@@ -164,17 +164,21 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 // standardID returns the webhook-id for the ID of a delivery. It percent-encodes bytes that may not
 // be in a header, percent signs, and full stops, which end the webhook-id in the signed text.
 func standardID(id string) string {
-	escaped := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '.' || c == '%' }
-	if !strings.ContainsFunc(id, escaped) {
+	if !strings.ContainsFunc(id, escapedInID) {
 		return id
 	}
-	var b []byte
-	for _, c := range []byte(id) {
-		if escaped(rune(c)) {
-			b = fmt.Appendf(b, "%%%02X", c)
+	return string(appendStandardID(nil, id))
+}
+
+func escapedInID(c rune) bool { return c <= ' ' || c >= 0x7f || c == '.' || c == '%' }
+
+func appendStandardID(dst []byte, id string) []byte {
+	for i := range len(id) {
+		if c := id[i]; escapedInID(rune(c)) {
+			dst = fmt.Appendf(dst, "%%%02X", c)
 		} else {
-			b = append(b, c)
+			dst = append(dst, c)
 		}
 	}
-	return string(b)
+	return dst
 }

@@ -71,7 +71,7 @@ func TestNextAttemptIsJitteredWithinItsBounds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var least, most time.Duration = 1 << 62, -1
 			for range 2000 {
-				due, ok := target.nextAttempt(now, now.Add(tt.left), tt.n, tt.retryAfter)
+				due, ok := target.nextAttempt(now, now.Add(tt.left), max(target.schedule.wait(tt.n), tt.retryAfter))
 				if ok == tt.dead {
 					t.Fatalf("nextAttempt() = %v, %v; want %v", due, ok, !tt.dead)
 				}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/check"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/retryafter"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/wire"
@@ -29,7 +30,9 @@ type sender struct {
 	clients *clients
 	lines   []byte // header lines of the request
 	buffer  wire.Buffer
-	keepAll bool // keeps the Answer of a request even if it was delivered
+	body    []byte // of a batch, at most Batch.MaxBytes, or one delivery that is larger
+	ids     []byte // the webhook-ids in a batch, each with a line feed
+	keepAll bool   // keeps the Answer of a request even if it was delivered
 
 	// The fields below are about the latest request.
 	secrets    []string          // texts to redact: endpoint.secrets, and the values in authorized
@@ -43,6 +46,13 @@ func newSenders(c *clients) *senders {
 	return &senders{pool: sync.Pool{New: func() any { return &sender{clients: c} }}}
 }
 
+// A message is what a request carries.
+type message struct {
+	id    string // for webhook-id, not escaped
+	body  []byte
+	trace event.Trace
+}
+
 // send posts d to e. The request ends with ctx and with the timeout of e.
 func (ss *senders) send(ctx context.Context, d *Delivery, e *endpoint) result {
 	s := ss.pool.Get().(*sender)
@@ -51,17 +61,22 @@ func (ss *senders) send(ctx context.Context, d *Delivery, e *endpoint) result {
 }
 
 func (s *sender) send(ctx context.Context, d *Delivery, e *endpoint) result {
+	res := s.post(ctx, &message{d.ID, d.Body, d.Trace}, e)
+	res.attempt.Try = d.Tries + 1
+	return res
+}
+
+func (s *sender) post(ctx context.Context, m *message, e *endpoint) result {
 	start := time.Now()
-	res := s.roundTrip(ctx, start, d, e)
+	res := s.roundTrip(ctx, start, m, e)
 	res.attempt.At = start.UTC()
 	res.attempt.Took = Millis(time.Since(start))
-	res.attempt.Try = d.Tries + 1
 	res.attempt.Endpoint = e.name
 	return res
 }
 
 // roundTrip makes the request and reads the answer to its end.
-func (s *sender) roundTrip(ctx context.Context, now time.Time, d *Delivery, e *endpoint) result {
+func (s *sender) roundTrip(ctx context.Context, now time.Time, m *message, e *endpoint) result {
 	s.lines, s.secrets, s.authorized = s.lines[:0], e.secrets, nil
 	deadline := now.Add(e.target.timeout)
 	if e.target.source.Authorize != nil {
@@ -71,16 +86,16 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, d *Delivery, e *e
 	}
 	if e.target.signer != nil {
 		s.lines = append(s.lines, signature.Header+": "...)
-		s.lines = e.target.signer.Append(s.lines, d.Body)
+		s.lines = e.target.signer.Append(s.lines, m.body)
 		s.lines = append(s.lines, "\r\n"...)
 	}
 	if e.target.standard != nil {
-		s.lines = appendStandard(s.lines, e.target.standard, d.ID, now, d.Body)
+		s.lines = appendStandard(s.lines, e.target.standard, m.id, now, m.body)
 	}
 	if !e.traced {
-		s.lines = appendTrace(s.lines, d.Trace)
+		s.lines = appendTrace(s.lines, m.trace)
 	}
-	a, err := s.clients.of(e).Post(ctx, deadline, e.wire, s.lines, d.Body, &s.buffer)
+	a, err := s.clients.of(e).Post(ctx, deadline, e.wire, s.lines, m.body, &s.buffer)
 	if err != nil {
 		out, reason := errorOutcome(err)
 		return s.failed(ctx, e.target.retries.outcome(out, reason, 0), reason, err)

@@ -51,16 +51,33 @@ func (s *settler) add(v store.Settlement) {
 	}
 }
 
+// addAll is add for the outcomes of a batch, which it does not keep.
+func (s *settler) addAll(vs []store.Settlement) {
+	s.mu.Lock()
+	first := len(s.pending) == 0
+	s.pending = append(s.pending, vs...)
+	s.mu.Unlock()
+	if first {
+		s.news.Set()
+	}
+}
+
 // giveBack settles d with Return, so that any node can claim it again, and empties d.
 func (s *settler) giveBack(d *Delivery) {
 	s.add(store.Settlement{Verdict: store.Return, Delivery: *d})
 	*d = Delivery{}
 }
 
-// returnAll is giveBack for the deliveries of items.
+// returnAll is giveBack for the deliveries of items. The store learns of the attempts of a Part.
 func (s *settler) returnAll(items []item) {
 	for i := range items {
-		s.giveBack(items[i].Value)
+		d := items[i].Value
+		if items[i].Part {
+			s.add(postpone(d, s.config.now()))
+			*d = Delivery{}
+		} else {
+			s.giveBack(d)
+		}
 	}
 }
 

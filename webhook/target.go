@@ -64,8 +64,9 @@ func (t *target) open(d *Delivery, now time.Time, dst []*endpoint) (_ []*endpoin
 // Otherwise d becomes due again by its schedule.
 //
 // An endpoint that sent a Retry-After stays closed to d for that time, but at most until the last
-// attempt of the retry window. Other endpoints may get d before that.
-func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, now time.Time) store.Settlement {
+// attempt of the retry window. Other endpoints may get d before that. A wait, unless it is zero,
+// replaces that of the schedule.
+func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, now time.Time, wait time.Duration) store.Settlement {
 	for i := range results {
 		if results[i].outcome == OutcomeDelivered {
 			return store.Settlement{Verdict: store.Done, Delivery: *d, At: now}
@@ -93,7 +94,10 @@ func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, no
 	if opens.IsZero() {
 		return bury(&next, results[0].attempt.Reason, now)
 	}
-	due, ok := t.nextAttempt(now, d.Expires, next.Tries, opens.Sub(now))
+	if wait == 0 {
+		wait = t.schedule.wait(next.Tries)
+	}
+	due, ok := t.nextAttempt(now, d.Expires, max(wait, opens.Sub(now)))
 	if !ok {
 		return bury(&next, ReasonExpired, now)
 	}
@@ -116,14 +120,13 @@ func tried(d *Delivery, results []result) Delivery {
 	return next
 }
 
-// nextAttempt returns when a delivery is due again after its attempt n has failed, not before
-// retryAfter. It returns false if it is too late for an attempt that can end within the window.
-func (t *target) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
+// nextAttempt returns when a delivery is due that waits for this time, but at most for the last attempt
+// of its window. It returns false if it is too late for an attempt that can end within the window.
+func (t *target) nextAttempt(now, expires time.Time, wait time.Duration) (time.Time, bool) {
 	last := expires.Add(-t.timeout)
 	if !now.Before(last) {
 		return time.Time{}, false
 	}
-	wait := max(t.schedule.wait(n), retryAfter)
 	return now.Add(min(wait, last.Sub(now))), true
 }
 

@@ -14,7 +14,7 @@ func TestAnEndpointIsOpenWhenItsDeliveryIsDue(t *testing.T) {
 	endpoints := []*endpoint{{hash: 1}, {hash: 2}}
 	results := []result{{outcome: OutcomeRetryable, retryAfter: time.Minute}, {outcome: OutcomeRetryable, retryAfter: time.Hour}}
 	to := &target{source: new(Destination), timeout: DefaultTimeout, endpoints: endpoints}
-	s := to.decide(d, endpoints, results, now)
+	s := to.decide(d, endpoints, results, now, 0)
 	due := s.Delivery.Due.Truncate(time.Microsecond)
 	open, first := to.open(&s.Delivery, due, nil)
 	if len(open) != 1 || open[0] != endpoints[0] || !first.Equal(due) {

@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A worker attempts one delivery after another.
+// A worker attempts one delivery, or batch, after another.
 type worker struct {
 	config    *Config
 	directory *directory
@@ -25,6 +25,8 @@ type worker struct {
 	left    bool                 // the attempt has left its slot, so the worker ends
 	open    []*endpoint          // the endpoints that the current delivery goes to
 	results [MaxEndpoints]result // of the endpoints in open
+	batch   []*Delivery          // of the current attempt, in the order of Seq; see deliverBatch
+	ends    []store.Settlement   // of the deliveries in batch
 }
 
 func (w *worker) run() {
@@ -33,7 +35,9 @@ func (w *worker) run() {
 	for !w.left && w.schedule.Next(&t, answered) {
 		l, d := t.Lane, t.Item.Value
 		if t.Bury {
-			w.settle(l, d, bury(d, ReasonDisabled, w.config.now()))
+			for _, it := range t.Items() {
+				w.settle(l, it.Value, bury(it.Value, ReasonDisabled, w.config.now()))
+			}
 			answered = true // so that the deliveries behind d do not wait for a probe
 		} else {
 			answered = w.deliver(&t, l, d)
@@ -41,7 +45,7 @@ func (w *worker) run() {
 	}
 }
 
-// deliver attempts the delivery d of a slot and hands its outcome to the settler. It reports whether
+// deliver attempts the delivery d of a slot, or its batch, and hands the outcome to the settler. It reports whether
 // the destination answered, even with a refusal.
 func (w *worker) deliver(slot *slot, l *lane, d *Delivery) (answered bool) {
 	t, hold, err := w.lookUp(slot, l)
@@ -49,7 +53,7 @@ func (w *worker) deliver(slot *slot, l *lane, d *Delivery) (answered bool) {
 		defer w.schedule.LookedUp(slot)
 	}
 	if err != nil {
-		w.hold(slot, l, d, hold, err)
+		w.hold(slot, l, hold, err)
 		return false
 	}
 	if t != l.State.target.Load() {
@@ -59,15 +63,18 @@ func (w *worker) deliver(slot *slot, l *lane, d *Delivery) (answered bool) {
 	if w.left {
 		return false // the next attempt finds the target in l
 	}
-	s := w.attempt(l, d, t)
-	var due time.Time
-	if s.Verdict == store.Retry {
-		due = s.Delivery.Due
+	if t.limits.Batch.Events > 0 {
+		return w.deliverBatch(slot, l, t)
 	}
+	if len(slot.Batch) > 1 { // the settings have changed
+		w.settler.returnAll(slot.Batch[1:])
+	}
+	s := w.attempt(l, d, t)
+	due := dueOf(&s)
 	results := w.results[:len(w.open)]
 	for i := range results {
 		if r := &results[i]; r.attempt.Try > 0 { // the request has ended
-			w.recorder.requested(d, r, due)
+			w.recorder.requested(d, nil, r, due)
 		}
 	}
 	failed := s.Verdict != store.Done && s.Delivery.Tries > d.Tries
@@ -75,7 +82,14 @@ func (w *worker) deliver(slot *slot, l *lane, d *Delivery) (answered bool) {
 	if !failed {
 		return s.Verdict == store.Done || t == w.directory.nothing // the deliveries behind d wait for no probe either
 	}
-	f, failing := failureOf(results, &s)
+	return w.judge(l, results, &s)
+}
+
+// judge tells the scheduler of a failed attempt with these results, and disables the destination if
+// that is due. s is the settlement of the delivery, or of any one of a batch. It reports whether the
+// destination answered.
+func (w *worker) judge(l *lane, results []result, s *store.Settlement) (answered bool) {
+	f, failing := failureOf(results, s)
 	if failing {
 		back, opened := w.schedule.Fail(l, f)
 		w.settler.returnAll(back)
@@ -85,7 +99,7 @@ func (w *worker) deliver(slot *slot, l *lane, d *Delivery) (answered bool) {
 		}
 	}
 	if w.config.DisableGone || w.config.DisableAfter > 0 {
-		w.disableIfDue(l, results, &s)
+		w.disableIfDue(l, results, s)
 	}
 	return !failing
 }
@@ -131,10 +145,7 @@ func (w *worker) settle(l *lane, d *Delivery, s store.Settlement) {
 // failureOf describes a failed attempt for the scheduler. It returns false if all outcomes are
 // permanent, such as a 404: then the destination does not count as failing.
 func failureOf(results []result, s *store.Settlement) (f schedule.Failure, failing bool) {
-	f.Reason = string(lastReason(&s.Delivery))
-	if s.Verdict == store.Retry {
-		f.Due = s.Delivery.Due
-	}
+	f.Reason, f.Due = string(lastReason(&s.Delivery)), dueOf(s)
 	for i := range results {
 		if r := &results[i]; r.outcome == OutcomeRetryable {
 			failing = true
@@ -145,12 +156,12 @@ func failureOf(results []result, s *store.Settlement) (f schedule.Failure, faili
 }
 
 // hold suspends a destination that cannot be used, and returns its deliveries to the store.
-func (w *worker) hold(slot *slot, l *lane, d *Delivery, hold HoldKind, why error) {
+func (w *worker) hold(slot *slot, l *lane, hold HoldKind, why error) {
 	l.State.target.Store(nil) // so that deliver calls Use once the destination can be used again
 	ready, wait := w.schedule.Hold(slot, string(hold), hold == HoldLookup)
 	w.settler.returnAll(ready)
-	if !w.left { // otherwise lookUp has given d back
-		w.settler.giveBack(d)
+	if !w.left { // otherwise lookUp has given them back
+		w.settler.returnAll(slot.Items())
 	}
 	if context.Cause(w.attempts) != nil {
 		return // the forwarder stops; the destination is not at fault

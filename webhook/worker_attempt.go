@@ -11,37 +11,51 @@ import (
 // attempt sends d to all its open endpoints at once, and returns the settlement of d: Return if the
 // forwarder was stopped before an endpoint took d.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) store.Settlement {
-	now := w.config.now()
-	w.open = w.open[:0]
-	if t == w.directory.nothing {
-		return bury(d, ReasonNoEndpoint, now)
-	}
-	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l, d.Expires) {
-		return bury(d, ReasonExpired, now)
-	}
-	var opens time.Time
-	if w.open, opens = t.open(d, now, w.open); len(w.open) == 0 {
-		// The settings have changed: of the endpoints for which Due was computed, one would be open.
-		if opens.IsZero() {
-			return bury(d, lastReason(d), now)
-		}
-		return postpone(d, opens)
-	}
-	if d.Expires.IsZero() {
-		d.Expires = now.Add(t.limits.Window).UTC()
+	if s, ended := w.begin(l, d, t); ended {
+		return s
 	}
 	if len(w.open) == 1 {
 		w.results[0] = w.senders.send(w.attempts, d, w.open[0])
 	} else {
 		w.sendToAll(l, d, t)
 	}
-	results := w.results[:len(w.open)]
-	s := t.decide(d, w.open, results, w.config.now())
-	if h, ok := w.config.Store.(store.History); ok && h.Keeps() && s.Verdict == store.Done {
-		s.Delivery = tried(d, results)
-	}
+	s := w.decide(d, t, w.results[:len(w.open)], w.config.now(), 0)
 	if s.Verdict != store.Done && w.attempts.Err() != nil {
 		return store.Settlement{Verdict: store.Return, Delivery: *d}
+	}
+	return s
+}
+
+// begin finds the open endpoints of d, and begins its retry window. If there is nothing to attempt, it
+// returns the settlement of d instead.
+func (w *worker) begin(l *lane, d *Delivery, t *target) (s store.Settlement, ended bool) {
+	now := w.config.now()
+	w.open = w.open[:0]
+	if t == w.directory.nothing {
+		return bury(d, ReasonNoEndpoint, now), true
+	}
+	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l, d.Expires) {
+		return bury(d, ReasonExpired, now), true
+	}
+	var opens time.Time
+	if w.open, opens = t.open(d, now, w.open); len(w.open) == 0 {
+		// The settings have changed: of the endpoints for which Due was computed, one would be open.
+		if opens.IsZero() {
+			return bury(d, lastReason(d), now), true
+		}
+		return postpone(d, opens), true
+	}
+	if d.Expires.IsZero() {
+		d.Expires = now.Add(t.limits.Window).UTC()
+	}
+	return s, false
+}
+
+// decide is target.decide, with the attempts of a delivered one for a History.
+func (w *worker) decide(d *Delivery, t *target, results []result, now time.Time, wait time.Duration) store.Settlement {
+	s := t.decide(d, w.open, results, now, wait)
+	if h, ok := w.config.Store.(store.History); ok && h.Keeps() && s.Verdict == store.Done {
+		s.Delivery = tried(d, results)
 	}
 	return s
 }
@@ -81,7 +95,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		w.requests.Go(func() {
 			for range left {
 				end := <-ends
-				w.recorder.requested(&of, &end.result, time.Time{})
+				w.recorder.requested(&of, nil, &end.result, time.Time{})
 			}
 			if mayEnd {
 				l.State.stragglers.Add(-1)
@@ -91,6 +105,14 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		return
 	}
 	cut(nil)
+}
+
+// dueOf returns when the delivery of s is attempted again, zero if it is not.
+func dueOf(s *store.Settlement) time.Time {
+	if s.Verdict != store.Retry {
+		return time.Time{}
+	}
+	return s.Delivery.Due
 }
 
 func postpone(d *Delivery, due time.Time) store.Settlement {

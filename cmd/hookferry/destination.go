@@ -35,6 +35,9 @@ func writeDestination(s screen, d api.Destination) {
 			"include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
 			"timeout", of.Timeout, "window", of.Window, "schedule", of.Schedule, "netHTTP", of.NetHTTP,
 			"maxConcurrent", of.MaxConcurrent, "maxRate", of.MaxRate, "maxBurst", of.MaxBurst)
+		if b := of.Batch; b != nil {
+			s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
+		}
 	}
 	if d.Settings != nil || d.Stored != nil {
 		s.fields(width, "changed", changed)

@@ -7,6 +7,7 @@ package main
 import (
 	"encoding/json"
 	"flag"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -45,18 +46,37 @@ func main() {
 var seen sync.Map
 
 func receive(w http.ResponseWriter, r *http.Request) {
-	var message struct{ Type, UserID, Event, MessageID string }
-	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
+	body, err := io.ReadAll(r.Body) // the Handler has bounded it
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	// Webhooks arrive at least once. A deletion request has no messageId, so this example
-	// may work on it twice. If write keys are public, use webhook-id in place of
-	// messageId; requests with a Standard Webhooks signature have it.
-	if message.MessageID != "" {
-		if _, again := seen.LoadOrStore(message.MessageID, true); again {
+	events, err := signature.Events(r.Header.Get(signature.StandardID), body) // one, or those of a batch
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	for _, e := range events {
+		if err := work(e); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 	}
+}
+
+func work(e signature.Event) error {
+	var message struct{ Type, UserID, Event, MessageID string }
+	if err := json.Unmarshal(e.Body, &message); err != nil {
+		return err
+	}
+	// Webhooks arrive at least once. A deletion request has no messageId, so this example
+	// may work on it twice. If write keys are public, use e.ID in place of messageId; requests
+	// with a Standard Webhooks signature have it.
+	if message.MessageID != "" {
+		if _, again := seen.LoadOrStore(message.MessageID, true); again {
+			return nil
+		}
+	}
 	log.Printf("%s %q of user %s", message.Type, message.Event, message.UserID)
+	return nil
 }

@@ -137,6 +137,26 @@ func (r *Receiver) Wait(ctx context.Context, n int) ([]*Request, error) {
 	}
 }
 
+// WaitEvents waits until requests with n events together have been received, as a batch has several,
+// and returns the events received by then, in the order of their requests. The error is that of Wait,
+// or of [Request.Events].
+func (r *Receiver) WaitEvents(ctx context.Context, n int) (events []signature.Event, err error) {
+	for read := 0; len(events) < n; {
+		requests, err := r.Wait(ctx, read+1)
+		if err != nil {
+			return events, err
+		}
+		for ; read < len(requests); read++ {
+			more, err := requests[read].Events()
+			if err != nil {
+				return events, fmt.Errorf("webhooktest: request %d: %w", read+1, err)
+			}
+			events = append(events, more...)
+		}
+	}
+	return events, nil
+}
+
 // Conns returns how many connections were accepted, and how many of them are open. The connections
 // that take a connection step never count as open.
 func (r *Receiver) Conns() (accepted, open int) {

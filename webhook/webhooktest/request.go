@@ -34,6 +34,12 @@ type Request struct {
 	Signature error
 }
 
+// Events returns the events of the request, as [signature.Events] does for its webhook-id: one, or those
+// of a batch.
+func (q *Request) Events() ([]signature.Event, error) {
+	return signature.Events(q.Header.Get(signature.StandardID), q.Body)
+}
+
 func newRequest(r *http.Request, body []byte, secret signature.Secret) *Request {
 	q := &Request{
 		Time:      time.Now(),

@@ -49,7 +49,7 @@ func (s *Scheduler[S, V]) Leave(t *Slot[S, V]) (back []Item[V], left bool) {
 	l, now := t.Lane, s.config.Now()
 	s.left++
 	l.looking = now.Add(maxHold) // in case that the look-up never ends
-	back = append(s.take(l), t.Item)
+	back = append(s.take(l), t.Items()...)
 	delete(s.slots, t)
 	s.release(t, false, now)
 	s.run.leave()

@@ -9,9 +9,12 @@ type Lane[S, V any] struct {
 
 	fresh, retry head          // the two queues in the store
 	ready        fifo[Item[V]] // deliveries that are claimed and wait for a slot
-	active       int           // deliveries that are being attempted
+	active       int           // attempts in flight
 	reserved     int           // deliveries with a reservation; see Scheduler.Reserve
+	held         int           // what holds returned when shares counted it last
 	fetching     bool          // the fetch in progress asks for deliveries of this lane
+	batch        Batch         // zero: an attempt has one delivery
+	arrived      int           // with batch.Wait: about how many fresh deliveries wait in the store, at least
 	more         int           // 1 if the retries get the larger half of the next fetch, 0 if the fresh deliveries do
 
 	limit    int // bound of active that the destination sets
@@ -91,8 +94,9 @@ func (l *Lane[S, V]) isIdle(now time.Time) bool {
 	return !waits && l.holds() == 0 && now.Sub(l.touched) >= idleLane && !l.rate.full.After(now)
 }
 
-// holds returns how many deliveries of l are in memory: active, ready or reserved.
-func (l *Lane[S, V]) holds() int { return l.active + l.ready.len() + l.reserved }
+// holds returns how many attempts the deliveries of l in memory make: those in flight, and those of
+// the ready and the reserved ones.
+func (l *Lane[S, V]) holds() int { return l.active + l.batch.attempts(l.ready.len()+l.reserved) }
 
 // Limits are the limits of one destination.
 type Limits struct {
@@ -100,6 +104,7 @@ type Limits struct {
 	Interval time.Duration // time between attempts; zero: no rate limit
 	Burst    int           // attempts that may be made at once after an idle time
 	Window   time.Duration // the retry window; zero: Config.Window
+	Batch    Batch         // zero: an attempt has one delivery
 }
 
 const (

@@ -102,7 +102,7 @@ func (p *places[S, V]) refill() {
 	}
 }
 
-// wants says how many deliveries a lane may fetch now.
+// wants says how many deliveries a lane may fetch now, or batches of them.
 type wants struct {
 	fresh, retries int
 	lapsing        bool // fresh counts lapsed deliveries; see breaker
@@ -128,6 +128,7 @@ func (p *places[S, V]) wanted(l *Lane[S, V], now time.Time) (w wants, to place, 
 		return w, nowhere, at
 	}
 	b := &l.breaker
+	gathers := l.gathers(now)
 	fresh, retry, lapse := l.fresh.due, l.retry.due, time.Time{} // when the first delivery of each kind may be fetched
 	switch {
 	case l.hold != "":
@@ -145,6 +146,9 @@ func (p *places[S, V]) wanted(l *Lane[S, V], now time.Time) (w wants, to place, 
 	if !l.looking.IsZero() {
 		l.looking = earlier(l.looking, now.Add(maxHold)) // likewise
 		fresh, retry = notBefore(fresh, l.looking), notBefore(retry, l.looking)
+	}
+	if gathers && l.arrived < l.batch.Events {
+		fresh = notBefore(fresh, l.fresh.due.Add(l.batch.Wait))
 	}
 	freshDue, retryDue := isDue(fresh, now), isDue(retry, now)
 	switch {
@@ -164,6 +168,9 @@ func (p *places[S, V]) wanted(l *Lane[S, V], now time.Time) (w wants, to place, 
 	}
 	if freshDue {
 		w.fresh = n
+		if gathers {
+			w.fresh = min(n, l.arrived/l.batch.Events) // full batches
+		}
 	}
 	w.limit(n, l.more)
 	return w, to, at

@@ -55,10 +55,14 @@ func (s *Scheduler[S, V]) Plan(wants []Want[S, V]) (_ []Want[S, V], maxBytes int
 		l.fresh.noted, l.retry.noted = time.Time{}, time.Time{}
 		s.places.update(l, now)
 		if w.retries > 0 {
-			wants = append(wants, Want[S, V]{Lane: l, Retries: true, Max: w.retries, Next: l.retry.due})
+			wants = append(wants, Want[S, V]{Lane: l, Retries: true, Max: w.retries * l.batch.events(), Next: l.retry.due})
 		}
 		if w.fresh > 0 {
-			wants = append(wants, Want[S, V]{Lane: l, Max: w.fresh, Next: l.fresh.due})
+			n := w.fresh
+			if !w.lapsing {
+				n *= l.batch.events()
+			}
+			wants = append(wants, Want[S, V]{Lane: l, Max: n, Next: l.fresh.due})
 		}
 	}
 	if len(*later) > 0 {
@@ -86,6 +90,7 @@ func (s *Scheduler[S, V]) Fetched(wants []Want[S, V], items []Item[V]) (back, la
 	for _, it := range items {
 		s.shares.bytes += it.Size
 		l := s.lane(it.Destination, now)
+		l.took(&it)
 		b := &l.breaker
 		switch {
 		case s.run.closed, l.paused:
@@ -101,13 +106,15 @@ func (s *Scheduler[S, V]) Fetched(wants []Want[S, V], items []Item[V]) (back, la
 			back = append(back, it)
 		default:
 			l.largest = max(it.Size, l.largest-l.largest/16)
-			s.shares.hold(l)
 			s.run.ready(l, it, now)
 		}
 	}
 	for i := range wants {
 		l := wants[i].Lane
 		l.fetching = false
+		if !isDue(l.fresh.due, now) {
+			l.arrived = 0
+		}
 		s.places.update(l, now)
 	}
 	return back, lapsed

@@ -31,6 +31,7 @@ func (q *runQueue[S, V]) ready(l *Lane[S, V], it Item[V], now time.Time) {
 	q.backlog.note(l, it.Due, now)
 	it.since = now
 	l.ready.push(it)
+	q.shares.count(l)
 	q.add(l)
 }
 
@@ -153,11 +154,12 @@ func (q *runQueue[S, V]) close() {
 	q.work.Broadcast()
 }
 
-// A Slot is the right of a worker to make one attempt at a time, with its delivery; empty at first.
+// A Slot is the right of a worker to make one attempt at a time, with its deliveries; empty at first.
 type Slot[S, V any] struct {
-	Item Item[V]
-	Lane *Lane[S, V] // nil: there is no delivery
-	Bury bool        // the destination has a Pause with Bury
+	Item  Item[V]
+	Batch []Item[V]   // of a lane with batches: Item and those attempted with it
+	Lane  *Lane[S, V] // nil: there is no delivery
+	Bury  bool        // the destination has a Pause with Bury
 
 	began    time.Time // by the clock of the process, because the store's clock may be set forward
 	overdue  bool      // Scheduler.Overdue has returned the delivery
@@ -175,7 +177,8 @@ func (s *Scheduler[S, V]) Next(t *Slot[S, V], answered bool) bool {
 	} else {
 		s.slots[t] = true
 	}
-	*t = Slot[S, V]{}
+	clear(t.Batch)
+	*t = Slot[S, V]{Batch: t.Batch[:0]}
 	l, waited := s.run.next()
 	if l == nil {
 		delete(s.slots, t)
@@ -189,6 +192,10 @@ func (s *Scheduler[S, V]) Next(t *Slot[S, V], answered bool) bool {
 	t.rechecks = l.rechecks
 	l.active++
 	s.shares.active++
+	if l.batch.Events > 0 {
+		t.gather(s.part)
+		s.shares.count(l)
+	}
 	l.trial = l.breaker.open
 	l.breaker.asked = max(l.breaker.asked-1, 0)
 	l.rate.take(now)
@@ -209,7 +216,7 @@ func (s *Scheduler[S, V]) release(t *Slot[S, V], answered bool, now time.Time) {
 	}
 	l.active--
 	s.shares.active--
-	s.shares.drop(l, 1)
+	s.shares.count(l)
 	s.run.add(l)
 	s.places.update(l, now)
 	s.places.refill()
@@ -224,7 +231,7 @@ func (s *Scheduler[S, V]) Overdue(limit func(*Lane[S, V]) time.Duration) (hangin
 	for t := range s.slots {
 		if t.Lane != nil && !t.overdue && time.Since(t.began) > limit(t.Lane) {
 			t.overdue = true
-			hanging = append(hanging, t.Item)
+			hanging = append(hanging, t.Items()...)
 		}
 	}
 	s.mu.Unlock()

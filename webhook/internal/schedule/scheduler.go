@@ -10,6 +10,7 @@
 //   - place.go says which lanes may fetch. plan.go plans the fetches and takes their results.
 //   - run.go says which lane begins the next attempt, and has the attempts.
 //   - backlog.go makes old deliveries wait while fresh ones arrive.
+//   - batch.go makes attempts of several deliveries.
 //   - breaker.go handles destinations that fail, hold.go those that may not be attempted.
 package schedule
 
@@ -33,6 +34,7 @@ type Config struct {
 // the type of Lane.State, and V that of Item.Value.
 type Scheduler[S, V any] struct {
 	config Config
+	part   func(V) int64
 
 	mu      sync.Mutex             // guards the fields below
 	lanes   map[string]*Lane[S, V] // of the destinations that have deliveries, or had some lately
@@ -43,12 +45,14 @@ type Scheduler[S, V any] struct {
 	slots   map[*Slot[S, V]]bool // the slots of all workers
 	left    int                  // attempts that have left their slots; see Leave
 	open    bool                 // between Open and Close
+	groups  uint64               // counts the batches that Divide has made
 	reading uint64               // the highest number of a read that SetPaused has got
 }
 
-// New returns a Scheduler. It makes no reservations until Open is called.
-func New[S, V any](c Config) *Scheduler[S, V] {
-	s := &Scheduler[S, V]{config: c, lanes: make(map[string]*Lane[S, V]), slots: make(map[*Slot[S, V]]bool)}
+// New returns a Scheduler. It makes no reservations until Open is called. part returns how many bytes
+// a delivery takes in the body of a batch; it is called for lanes with batches only.
+func New[S, V any](c Config, part func(V) int64) *Scheduler[S, V] {
+	s := &Scheduler[S, V]{config: c, part: part, lanes: make(map[string]*Lane[S, V]), slots: make(map[*Slot[S, V]]bool)}
 	s.shares = shares[S, V]{config: &s.config}
 	s.places = places[S, V]{config: &s.config, shares: &s.shares}
 	s.run = runQueue[S, V]{
@@ -65,6 +69,8 @@ type Item[V any] struct {
 	Claim       uint64 // of the delivery, not zero
 	Size        int64  // of the body, in bytes
 	Retry       bool   // the delivery was attempted before
+	Group       uint64 // a batch has deliveries of one Group only, so that those retried together stay together
+	Part        bool   // of a batch that was divided: the store does not know of the latest attempt
 	Due         time.Time
 
 	since time.Time // when the delivery was claimed
@@ -91,7 +97,8 @@ func (s *Scheduler[S, V]) lane(destination string, now time.Time) *Lane[S, V] {
 }
 
 // Reserve reserves room for a delivery that is about to be stored. If it returns true, the store
-// may claim the delivery, and the caller must call Start. Otherwise it has to wait in the store.
+// may claim the delivery, and the caller must call Start. Otherwise it has to wait in the store, where
+// all deliveries of a lane with batches gather.
 func (s *Scheduler[S, V]) Reserve(destination string, size int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,17 +108,17 @@ func (s *Scheduler[S, V]) Reserve(destination string, size int64) bool {
 	now := s.config.Now()
 	l := s.lane(destination, now)
 	l.touch(now)
-	if l.fetching || isDue(l.fresh.due, now) || isDue(l.retry.due, now) || !l.mayStart() {
+	if l.batch.Events > 0 || l.fetching || isDue(l.fresh.due, now) || isDue(l.retry.due, now) || !l.mayStart() {
 		return false
 	}
 	n, _, _ := s.shares.room(l, now)
 	if n == 0 || s.shares.allowance(l.standing) <= 0 || l.standing != proven && s.places.due[l.standing].n > 0 {
 		return false
 	}
-	s.shares.hold(l)
 	s.shares.bytes += size
 	l.reserved++
 	s.shares.reserved++
+	s.shares.count(l)
 	return true
 }
 
@@ -129,7 +136,7 @@ func (s *Scheduler[S, V]) Start(it Item[V]) bool {
 		s.shares.bytes -= it.Size // those of a claimed delivery count until it is settled
 	}
 	if it.Claim == 0 || s.run.closed || !l.mayStart() {
-		s.shares.drop(l, 1)
+		s.shares.count(l)
 		s.places.update(l, now)
 		return false
 	}
@@ -145,6 +152,9 @@ func (s *Scheduler[S, V]) Note(destination string, fresh, retry time.Time) {
 	l := s.lane(destination, now)
 	l.fresh.note(fresh)
 	l.retry.note(retry)
+	if l.batch.Wait > 0 && !fresh.IsZero() {
+		l.arrived++
+	}
 	s.run.backlog.arrive(l, now)
 	l.touch(now)
 	s.places.update(l, now)
@@ -195,6 +205,8 @@ func (s *Scheduler[S, V]) Use(l *Lane[S, V], limits Limits) {
 	l.limit, l.slots = limits.Slots, min(l.slots, limits.Slots)
 	l.rate.interval, l.rate.burst = limits.Interval, limits.Burst
 	l.breaker.window = limits.Window
+	l.batch = limits.Batch
+	s.shares.count(l)
 	if !limited && l.active > 0 {
 		l.rate.take(now) // for the attempt that calls Use: Next did not know the rate
 	}
@@ -212,7 +224,7 @@ func (s *Scheduler[S, V]) take(l *Lane[S, V]) (items []Item[V]) {
 	for l.ready.len() > 0 {
 		items = append(items, l.ready.pop())
 	}
-	s.shares.drop(l, len(items))
+	s.shares.count(l)
 	return items
 }
 
@@ -228,7 +240,7 @@ func (s *Scheduler[S, V]) Close() (items []Item[V]) {
 	return items
 }
 
-// Load returns how many deliveries are being attempted, and how many are ready.
+// Load returns how many deliveries are being attempted, and how many are ready. A batch counts as one.
 func (s *Scheduler[S, V]) Load() (active, ready int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +251,8 @@ func (s *Scheduler[S, V]) Load() (active, ready int) {
 // numbers. f must not call the scheduler.
 func (s *Scheduler[S, V]) Loads(f func(destination string, active, ready int)) {
 	s.each(func(l *Lane[S, V]) {
-		if l.active+l.ready.len() > 0 {
-			f(l.ID, l.active, l.ready.len())
+		if ready := l.batch.attempts(l.ready.len()); l.active+ready > 0 {
+			f(l.ID, l.active, ready)
 		}
 	})
 }

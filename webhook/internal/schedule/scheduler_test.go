@@ -34,7 +34,7 @@ func newTestScheduler(t *testing.T, slots, limit int, bytes int64) *testSchedule
 		Wake:   func() { w.wakes++ },
 		Now:    time.Now,
 		Jitter: half,
-	})
+	}, func(int) int64 { return 1 })
 	w.Open()
 	return w
 }

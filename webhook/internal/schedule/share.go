@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// shares counts the deliveries in memory, and divides the slots and the bytes among the lanes.
+// shares counts the deliveries in memory, and divides the slots and the bytes among the lanes. Those
+// of a lane with batches count as the attempts that they make.
 type shares[S, V any] struct {
 	config   *Config
 	active   int            // deliveries that are being attempted
@@ -25,33 +26,29 @@ func (s *shares[S, V]) waiting() int {
 // capacity returns how many more deliveries may be in memory, over all lanes.
 func (s *shares[S, V]) capacity() int { return 2*s.config.Slots - s.active - s.waiting() }
 
-// hold records that l gets another delivery. Call it before the counts of l change.
-func (s *shares[S, V]) hold(l *Lane[S, V]) {
-	if l.holds() == 0 {
+// count records what l holds now. Call it after the counts of l have changed.
+func (s *shares[S, V]) count(l *Lane[S, V]) {
+	was, is := l.held, l.holds()
+	switch {
+	case was == 0 && is > 0:
 		s.busy++
-	}
-	s.held[l.standing]++
-}
-
-// drop records that l has n deliveries less. Call it after the counts of l change.
-func (s *shares[S, V]) drop(l *Lane[S, V], n int) {
-	s.held[l.standing] -= n
-	if n > 0 && l.holds() == 0 {
+	case was > 0 && is == 0:
 		s.busy--
 	}
+	s.held[l.standing] += is - was
+	l.held = is
 }
 
 func (s *shares[S, V]) setStanding(l *Lane[S, V], to standing) {
 	if l.standing == to {
 		return
 	}
-	n := l.holds()
-	s.held[l.standing] -= n
-	s.held[to] += n
+	s.held[l.standing] -= l.held
+	s.held[to] += l.held
 	l.standing = to
 }
 
-// room returns how many more deliveries l may have in memory, and its place if it has due
+// room returns how many more deliveries, or batches of them, l may have in memory, and its place if it has due
 // deliveries. If that is inLater, the rate limit gives l room at the time again. An unproven or
 // doubtful lane must also observe allowance.
 //
@@ -85,7 +82,7 @@ func (s *shares[S, V]) room(l *Lane[S, V], now time.Time) (n int, to place, agai
 		n = l.slots - held
 	}
 	if n > 0 {
-		waiting := l.ready.len() + l.reserved
+		waiting := held - l.active
 		tokens := l.rate.tokens(now) - waiting
 		if tokens <= 0 && waiting < l.rate.burst {
 			return 0, inLater, l.rate.when(waiting + 1)
@@ -93,7 +90,7 @@ func (s *shares[S, V]) room(l *Lane[S, V], now time.Time) (n int, to place, agai
 		n = min(n, tokens) // without tokens, there is no room until a waiting delivery is attempted
 	}
 	if n > 0 && l.largest > 0 {
-		n = int(min(int64(n), max(s.part(s.config.Bytes)/l.largest, 1)-int64(held)))
+		n = int(min(int64(n), max(s.part(s.config.Bytes)/l.batch.bytes(l.largest), 1)-int64(held)))
 	}
 	if n <= 0 {
 		return 0, nowhere, again
@@ -104,7 +101,7 @@ func (s *shares[S, V]) room(l *Lane[S, V], now time.Time) (n int, to place, agai
 // short reports whether l needs a fetch soon: at most an eighth of its slots have a ready delivery.
 // Only such a lane wakes the fetcher, which then fills all lanes that have room.
 func (s *shares[S, V]) short(l *Lane[S, V]) bool {
-	return l.suspended() || l.ready.len() <= s.slotsOf(l)/8
+	return l.suspended() || l.batch.attempts(l.ready.len()) <= s.slotsOf(l)/8
 }
 
 // allowance returns how many more deliveries the lanes of a standing may have in memory together.

@@ -167,6 +167,9 @@ func settingsOf(d *config.Destination, sources []config.Source) *api.Destination
 		Sources: []string{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window), Schedule: d.Schedule, NetHTTP: d.NetHTTP,
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, StandardSecrets: len(d.StandardSecrets),
 	}
+	if b := d.Batch; b.MaxEvents > 0 {
+		s.Batch = &api.Batch{MaxEvents: b.MaxEvents, MaxBytes: int64(b.MaxBytes), MaxWait: spelled(b.MaxWait)}
+	}
 	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {
 		s.Filter = &d.Filter
 	}

@@ -280,7 +280,15 @@ type DestinationSettings struct {
 	MaxConcurrent   int             `json:"maxConcurrent,omitempty"`
 	MaxRate         float64         `json:"maxRate,omitempty"`
 	MaxBurst        int             `json:"maxBurst,omitempty"`
+	Batch           *Batch          `json:"batch,omitempty"`
 	StandardSecrets int             `json:"standardSecrets"` // how many are valid
+}
+
+// Batch says how many events a request to a destination may have.
+type Batch struct {
+	MaxEvents int    `json:"maxEvents"`
+	MaxBytes  int64  `json:"maxBytes,omitempty"`
+	MaxWait   string `json:"maxWait,omitempty"`
 }
 
 // NewSecret has a new secret for Standard Webhooks, which no other answer contains.

@@ -120,6 +120,10 @@ destinations:
     maxConcurrent: 3
     maxRate: 2.5
     maxBurst: 4
+  - id: many
+    enabled: true
+    endpoints: [{url: http://localhost:1/}]
+    batch: {maxEvents: 100, maxBytes: 512KB, maxWait: 2s}
   - id: a
     enabled: false
     endpoints: *two
@@ -162,6 +166,7 @@ destinations:
 				Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: "eager", NetHTTP: true,
 				Filter:        webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 				MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4},
+			{ID: "many", Enabled: true, Endpoints: []Endpoint{{URL: "http://localhost:1/"}}, Batch: Batch{MaxEvents: 100, MaxBytes: 512 << 10, MaxWait: 2 * time.Second}},
 		},
 	}
 	plain := cmp.Options{
@@ -191,6 +196,10 @@ destinations:
 		Endpoints: []webhook.Endpoint{{URL: "http://a.example/hook", Headers: static}, {URL: "http://localhost:1/", Headers: static}},
 	}, w); diff != "" {
 		t.Errorf("webhook.Destination (-want +got):\n%s", diff)
+	}
+	many := webhook.Batch{MaxEvents: 100, MaxBytes: 512 << 10, MaxWait: 2 * time.Second}
+	if batch := got.Destination("many").Webhook.Batch; batch != many {
+		t.Errorf("the webhook has the batch %+v, want %+v", batch, many)
 	}
 	if !got.Destination("a").Webhook.Disabled {
 		t.Error("enabled: false does not disable the destination")
@@ -236,7 +245,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	// The example has each key, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
-		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# rate", "rate", "# burst", "burst",
+		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# batch", "batch", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newReader("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())

@@ -217,11 +217,19 @@ type Destination struct {
 	MaxConcurrent   int                `yaml:"maxConcurrent"`
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
+	Batch           Batch              `yaml:"batch"`
 
 	// Webhook is the destination as the forwarder gets it. Complete sets it, and Keep replaces it by
 	// that of the settings in use if nothing has changed. It is nil for an invalid stored document.
 	Webhook *webhook.Destination
 	Stored  *Stored // nil for a destination of the configuration file
+}
+
+// A Batch says how many calls one request may have; see webhook.Batch, also for the bounds.
+type Batch struct {
+	MaxEvents int           `yaml:"maxEvents"`
+	MaxBytes  Size          `yaml:"maxBytes"`
+	MaxWait   time.Duration `yaml:"maxWait"`
 }
 
 // An Endpoint is a URL that webhooks are sent to.

@@ -120,7 +120,7 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 	e := api.Event{At: now.UTC(), Kind: KindAttempt, Outcome: string(a.Outcome)}
 	var step cell
 	if !a.Due.IsZero() && a.Outcome != webhook.OutcomeDelivered && a.Outcome != webhook.OutcomeCutOff {
-		e.Due, step.retried = a.Due.UTC(), 1
+		e.Due, step.retried = a.Due.UTC(), uint32(max(len(a.Batch), 1))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,8 +131,19 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 			c.answered(&a.Attempt)
 		}
 	}
-	if known := f.deliveryOf(c, &a.Delivery, now); known != nil {
-		e.Attempt = new(a.Attempt)
+	if a.Batch == nil {
+		f.attempted(c, &a.Delivery, &a.Attempt, e, now)
+	}
+	for _, d := range a.Batch {
+		a.Try = d.Tries + 1
+		f.attempted(c, d, &a.Attempt, e, now)
+	}
+}
+
+// attempted adds an attempt to the story of d, if it has one.
+func (f *Feed) attempted(c *counts, d *webhook.Delivery, a *webhook.Attempt, e api.Event, now time.Time) {
+	if known := f.deliveryOf(c, d, now); known != nil {
+		e.Attempt = new(*a)
 		f.keep(known, e)
 	}
 }

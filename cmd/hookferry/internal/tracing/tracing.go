@@ -254,17 +254,30 @@ func parent(t event.Trace) (context.Context, bool) {
 // Accepted implements webhook.Observer.
 func (t *Tracer) Accepted(webhook.Accepted) {}
 
-// Attempted implements webhook.Observer.
+// Attempted implements webhook.Observer. The request of a batch has a span in each trace.
 func (t *Tracer) Attempted(a webhook.Attempted) {
-	ctx, recorded := parent(a.Trace)
+	if a.Batch == nil {
+		t.attempted(&a, &a.Delivery)
+	}
+	for _, d := range a.Batch {
+		a.Try = d.Tries + 1
+		t.attempted(&a, d)
+	}
+}
+
+func (t *Tracer) attempted(a *webhook.Attempted, d *webhook.Delivery) {
+	ctx, recorded := parent(d.Trace)
 	if !recorded {
 		return
 	}
-	attributes := append(about(a.Destination, a.MessageID, a.Type),
+	attributes := append(about(d.Destination, d.MessageID, d.Type),
 		attribute.Int("hookferry.try", a.Try),
 		attribute.String("hookferry.outcome", string(a.Outcome)),
 		semconv.HTTPRequestMethodPost)
 	attributes = append(attributes, server(a.Endpoint)...)
+	if a.Batch != nil {
+		attributes = append(attributes, attribute.Int("hookferry.batch.size", len(a.Batch)))
+	}
 	if a.Try > 1 {
 		attributes = append(attributes, semconv.HTTPRequestResendCount(a.Try-1))
 	}

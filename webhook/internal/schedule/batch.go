@@ -1,0 +1,93 @@
+package schedule
+
+import "time"
+
+// A Batch says how many deliveries one attempt of a destination may have. The zero Batch says one.
+//
+// What is not a full batch gathers in the store, not in memory: it holds no slot, no claim and no
+// share, and a stop need not wait for it. The lane counts what arrives. It fetches full batches, and
+// what there is once the first fresh delivery has been due for Wait. Deliveries that other nodes
+// have stored are not counted, so they wait for that time, or for enough others.
+//
+// All limits of a lane count attempts, so that a batch takes the place of one delivery.
+type Batch struct {
+	Events int           // at most in a batch
+	Bytes  int64         // at most in a batch, as the part of New counts them; a larger delivery is a batch alone
+	Wait   time.Duration // how long a batch that is not full waits for more; zero: only for a slot
+}
+
+// perDelivery is about what a delivery takes in memory beside its body, in bytes. It bounds the
+// number of small deliveries that a lane with large batches has in memory.
+const perDelivery = 512
+
+func (b *Batch) events() int { return max(b.Events, 1) }
+
+// attempts returns how many attempts n deliveries make, in full batches.
+func (b *Batch) attempts(n int) int {
+	if b.Events <= 1 {
+		return n
+	}
+	return (n + b.Events - 1) / b.Events
+}
+
+// bytes returns how much memory an attempt takes whose deliveries have bodies of this size.
+func (b *Batch) bytes(body int64) int64 {
+	if b.Events == 0 {
+		return body
+	}
+	n := int64(b.Events)
+	return max(min(n*body, b.Bytes), body, n*perDelivery)
+}
+
+// gathers reports whether l waits with fresh deliveries until they make a full batch.
+func (l *Lane[S, V]) gathers(now time.Time) bool {
+	return l.batch.Wait > 0 && l.hold == "" && !l.breaker.open && l.fresh.due.Add(l.batch.Wait).After(now)
+}
+
+// took records that it was fetched.
+func (l *Lane[S, V]) took(it *Item[V]) {
+	if !it.Retry {
+		l.arrived = max(l.arrived-1, 0)
+	}
+}
+
+// gather moves ready deliveries of the lane to t.Batch, after t.Item.
+func (t *Slot[S, V]) gather(part func(V) int64) {
+	l := t.Lane
+	t.Batch = append(t.Batch, t.Item)
+	bytes := part(t.Item.Value)
+	for len(t.Batch) < l.batch.Events && l.ready.len() > 0 {
+		it := l.ready.first()
+		if bytes += part(it.Value); it.Group != t.Item.Group || bytes > l.batch.Bytes {
+			return
+		}
+		t.Batch = append(t.Batch, l.ready.pop())
+	}
+}
+
+// Items returns the deliveries of t.
+func (t *Slot[S, V]) Items() []Item[V] {
+	if len(t.Batch) > 0 {
+		return t.Batch
+	}
+	return []Item[V]{t.Item}
+}
+
+// Divide makes two batches of the deliveries of t, in this order, which become ready and are attempted
+// like any other, each on its own. If the lane has to wait, it returns them instead, for the store.
+func (s *Scheduler[S, V]) Divide(t *Slot[S, V], items []Item[V]) (back []Item[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, now := t.Lane, s.config.Now()
+	if s.run.closed || !l.mayStart() {
+		return items
+	}
+	for i, it := range items {
+		if i == 0 || i == (len(items)+1)/2 {
+			s.groups++
+		}
+		it.Group, it.Part, it.Due = s.groups, true, now
+		s.run.ready(l, it, now)
+	}
+	return nil
+}
