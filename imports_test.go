@@ -127,8 +127,15 @@ var walls = []struct {
 	{
 		name: "portal",
 		of:   []string{module + "/webhook/portal"},
-		may:  slices.Concat(forwarder, []string{module + "/tenants"}),
+		may:  slices.Concat(forwarder, []string{module + "/tenants", module + "/internal/..."}),
 		why:  "it is a part of the embedder's program, which chooses the store and has a router and a session of its own",
+	},
+	{
+		name: "program that mounts the portal in tests",
+		of:   []string{module + "/webhook/portal/e2e"},
+		may: slices.Concat(stores, []string{module + "/tenants", module + "/webhook/portal", module + "/webhook/filequeue/...", module + "/internal/...",
+			"golang.org/x/sys/..."}),
+		why: "it is a program of an embedder",
 	},
 	{
 		name: "tests for tenants",

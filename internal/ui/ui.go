@@ -32,6 +32,7 @@ var Types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
+	".txt":  "text/plain; charset=utf-8",
 	".svg":  "image/svg+xml",
 	".png":  "image/png",
 	".jpeg": "image/jpeg",

@@ -84,6 +84,7 @@ func newHandler(c Config) (*handler, error) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(openAPI)
 	})
+	h.mux.Handle("/", page(&c))
 	h.mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) { errNotFound.write(w) })
 	return h, nil
 }

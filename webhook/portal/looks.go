@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -27,8 +28,22 @@ func (c *Config) checkLooks(wrong *check.Faults) {
 	wrong.Refuse(!slices.Contains(themes, c.Theme), "Theme", "is %q, and none of %q", c.Theme, themes)
 	wrong.Add("Accent", colourProblem(c.Accent, lightPage))
 	wrong.Add("AccentDark", colourProblem(c.AccentDark, darkPage))
+	c.checkWords(wrong)
 	c.Language = cmp.Or(c.Language, "en")
 	wrong.Refuse(strings.Trim(strings.ToLower(c.Language), "abcdefghijklmnopqrstuvwxyz0123456789-") != "", "Language", "is %q; a language tag such as \"pt-BR\" is allowed", c.Language)
+}
+
+func (c *Config) checkWords(wrong *check.Faults) {
+	if c.Words == nil {
+		return
+	}
+	c.Words = maps.Clone(c.Words)
+	known := Texts()
+	for _, english := range slices.Sorted(maps.Keys(c.Words)) {
+		_, found := slices.BinarySearch(known, english)
+		wrong.Refuse(!found, "Words", "has %.80q, which is no text of the page; see Texts", english)
+		wrong.Refuse(len(c.Words[english]) > maxWord, "Words", "has %d bytes for %.80q, the limit is %d", len(c.Words[english]), english, maxWord)
+	}
 }
 
 // logoType is the content type of an image, "" if it is none that is allowed.

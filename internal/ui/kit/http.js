@@ -2,11 +2,12 @@
 
 // An APIError is an answer that is not 2xx, or the error that ends a stream.
 export class APIError extends Error {
-  constructor(status, { code = '', message = '', field = '' } = {}) {
+  constructor(status, { code = '', message = '', field = '', fields = [] } = {}) {
     super(message || `the server answered ${status}`)
     this.status = status
     this.code = code
     this.field = field
+    this.fields = fields // what is wrong with a form: pairs of field and message
   }
 }
 

@@ -13,7 +13,7 @@ export function startViews({ routes, main, title, shown, context }) {
   let shownBefore = false
 
   function show() {
-    const [path, query] = location.hash.replace(/^#\/?/, '').split('?')
+    const [path, query] = location.hash.replace(/^#(main$|\/?)/, '').split('?')
     const parts = path.split('/').map(decoded)
     const route = routes.find(([pattern]) => {
       const names = pattern.split('/')
@@ -61,7 +61,8 @@ export function startViews({ routes, main, title, shown, context }) {
     shownBefore = true
   }
 
-  addEventListener('hashchange', show)
+  // The link that skips to the content leads to no view.
+  addEventListener('hashchange', () => { if (location.hash !== '#main') show() })
   return show
 }
 

@@ -4,7 +4,6 @@ package uitest
 import (
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -20,8 +19,8 @@ var (
 // Check shows that the files of a page use nothing that ui.Policy forbids, which otherwise only a
 // browser would notice. It also shows that index.html preloads each module: a module that the browser
 // finds only in another module costs a round trip. The page's own module is app.js. Files of the kit
-// need not be used. loose are paths that the page uses and that are not among the files.
-func Check(t *testing.T, given map[string][]byte, loose ...string) {
+// need not be used.
+func Check(t *testing.T, given map[string][]byte) {
 	t.Helper()
 	files := make(map[string]string)
 	for name, content := range given {
@@ -32,7 +31,7 @@ func Check(t *testing.T, given map[string][]byte, loose ...string) {
 	}
 	page := files["index.html"]
 	for _, m := range linkedPath.FindAllStringSubmatch(page, -1) {
-		if _, ok := files[m[1]]; !ok && !slices.Contains(loose, m[1]) {
+		if _, ok := files[m[1]]; !ok {
 			t.Errorf("index.html uses %s, which is not embedded", m[1])
 		}
 	}
