@@ -263,6 +263,13 @@ func newID(tenant string) string {
 	return tenant + "/" + strconv.FormatInt(time.Now().UnixMilli(), 36) + strings.ToLower(rand.Text()[:16])
 }
 
+// TenantOf returns the tenant in the id of a destination. ours reports whether Create may have made the
+// id; a program may have destinations of its own with other ids.
+func TenantOf(id string) (tenant string, ours bool) {
+	tenant, _, ours = splitID(id)
+	return tenant, ours
+}
+
 // splitID returns the tenant in the id of a destination, and the name of its document. ours reports
 // whether Create may have made the id.
 func splitID(id string) (tenant, name string, ours bool) {

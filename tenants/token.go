@@ -63,6 +63,9 @@ func (d *Directory) CreateToken(ctx context.Context, tenant, name, by string) (T
 	return made, signature.Secret(text), nil
 }
 
+// IsToken reports whether a text begins as tokens do.
+func IsToken(text string) bool { return strings.HasPrefix(text, tokenPrefix) }
+
 // CheckToken returns the token of a tenant that has this text. ErrUnknown says that it has none, or that
 // there is no such tenant. It reads one document, so a token that was revoked is refused at once.
 func (d *Directory) CheckToken(ctx context.Context, tenant, text string) (Token, error) {
@@ -83,13 +86,13 @@ func (d *Directory) CheckToken(ctx context.Context, tenant, text string) (Token,
 	return r.Token, nil
 }
 
-// Tokens yields the tokens of a tenant, in the order of their names.
-func (d *Directory) Tokens(ctx context.Context, tenant string) iter.Seq2[Token, error] {
+// Tokens yields the tokens of a tenant whose names are greater than after, in the order of their names.
+func (d *Directory) Tokens(ctx context.Context, tenant, after string) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if tenantProblem(tenant) != "" {
 			return
 		}
-		for held, err := range d.reader.Documents(ctx, tokensOf(tenant), "") {
+		for held, err := range d.reader.Documents(ctx, tokensOf(tenant), after) {
 			var r tokenRecord
 			if err = get(held, err, &r); !yield(r.Token, err) {
 				return

@@ -51,6 +51,8 @@ func (c *command) known(ctx context.Context, kind, word string) []string {
 	switch kind {
 	case "DESTINATION", "DESTINATION|URL":
 		return candidates(ctx, c, api.DestinationsPath, word, func(d api.Destination) (string, string) { return d.ID, "destination, " + d.State })
+	case "TENANT":
+		return candidates(ctx, c, api.TenantsPath, word, func(t api.Tenant) (string, string) { return t.ID, "tenant, " + tenantState(t) })
 	case "SOURCE":
 		return candidates(ctx, c, api.SourcesPath, word, func(s api.Source) (string, string) { return s.Name, "source" })
 	case "AUDIENCE":
@@ -67,7 +69,7 @@ func (c *command) known(ctx context.Context, kind, word string) []string {
 // leaves out names with control characters.
 func candidates[T any](ctx context.Context, c *command, path, word string, describe func(T) (name, what string)) (list []string) {
 	query := url.Values{}
-	if word != "" && path != api.DeliveriesPath {
+	if word != "" && path != api.DeliveriesPath && path != api.TenantsPath {
 		query.Set(api.ParamQuery, word)
 	}
 	for v, err := range api.List[T](ctx, c.client, path, query) {

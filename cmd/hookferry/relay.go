@@ -121,7 +121,7 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 
 // replay posts one delivery, with a good status or an error. The server does not change it.
 func (r *relay) replay(ctx context.Context, key string) error {
-	d, err := api.Do[api.Delivery](ctx, r.command.client, api.Request{Path: api.Path(api.DeliveryPath, key)})
+	d, err := api.Do[api.Delivery](ctx, r.command.client, api.Request{Path: deliveryPath(key, r.command.client.Token())})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -51,6 +52,8 @@ var serveFlags = []struct {
 			"may resolve to nevertheless; in the variable, separated by spaces"},
 	{name: "write-key", key: "sources[0].keys[]",
 		usage: "`key` that calls must carry, or file:PATH; without it one is made up"},
+	{name: "publish-key", key: "tenants.keys[]", split: strings.Fields,
+		usage: "`key` that may send events to every tenant, or file:PATH; in the variable, separated by spaces"},
 	{name: "webhook", key: "destinations[0].endpoints[].url", split: strings.Fields,
 		usage: "`URL` to forward calls to, or file:PATH, up to five; in the variable, separated by spaces"},
 	{name: "header", key: "destinations[0].endpoints[].headers", split: lines,
@@ -162,8 +165,11 @@ func serveSettings(c *command) (*config.Settings, error) {
 		return nil, usagef("--write-key: is required with --queue, as all servers must have the same key")
 	}
 	endpoints := s.Destinations[0].Endpoints
-	if len(endpoints) == 0 {
-		return nil, usagef("--webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook; or a file with --config")
+	switch {
+	case len(endpoints) == 0 && !onlyTenants(c):
+		return nil, usagef("--webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook; or a file with --config; or --publish-key, for tenants alone")
+	case len(endpoints) == 0:
+		s.Sources[0].Destinations, s.Destinations = nil, nil
 	}
 	headers, err := parseHeaders(c.texts("header"))
 	if err != nil {
@@ -173,6 +179,12 @@ func serveSettings(c *command) (*config.Settings, error) {
 		endpoints[i].Headers = headers
 	}
 	return s, s.Complete()
+}
+
+// onlyTenants reports whether the flags are for a server with tenants, and no destination of its own.
+func onlyTenants(c *command) bool {
+	ofDestination := slices.ContainsFunc([]string{"header", "secret", "standard-secret"}, c.Changed)
+	return c.Changed("publish-key") && !ofDestination
 }
 
 // parseHeaders parses "Name: value" texts. No error repeats a value, which may be a credential.

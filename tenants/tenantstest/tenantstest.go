@@ -441,7 +441,7 @@ func tokens(k *kit) {
 		_, err := k.b.CheckToken(k.ctx, c.tenant, c.text)
 		k.want("CheckToken of "+c.tenant, err, tenants.ErrUnknown)
 	}
-	equal(k, "Tokens", all(k, k.b.Tokens(k.ctx, "token")), []tenants.Token{made})
+	equal(k, "Tokens", all(k, k.b.Tokens(k.ctx, "token", "")), []tenants.Token{made})
 	for held, err := range k.s.Documents(k.ctx, "tenant-token/token", "") {
 		k.fine(err)
 		if strings.Contains(string(held.Value), text.Reveal()[11:]) {

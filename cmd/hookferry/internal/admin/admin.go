@@ -22,6 +22,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -34,6 +35,7 @@ type Config struct {
 	Feed      *feed.Feed              // observes the Forwarder
 	Settings  func() *config.Settings // returns the settings in use; called for each request
 	Stored    *stored.Destinations    // the destinations that the API can change
+	Tenants   *tenants.Directory      // in the Store
 	Sources   func() []api.Source     // the sources with their counts, in any order
 	Calls     func() api.Calls        // the counts of all sources together
 	Send      api.Send                // says how a client sends a call to the server
@@ -80,7 +82,10 @@ func New(c Config) *Handler {
 	h.open, h.close = context.WithCancel(context.Background())
 	for _, r := range routes() {
 		handler := h.answering(r.serve, strings.Fields(r.params))
-		if r.path != api.AccessPath {
+		switch {
+		case strings.HasPrefix(r.path, api.TenantPath+"/") && !strings.HasPrefix(r.path, api.TokensPath):
+			handler = h.guardTenant(handler)
+		case r.path != api.AccessPath:
 			handler = h.guard(handler)
 		}
 		h.mux.Handle(r.method+" "+r.path, handler)
@@ -140,6 +145,24 @@ func routes() []route {
 		{"POST", api.AudiencesPath, "", withBody(createAudience)},
 		{"GET", api.MembersPath, "", downloadMembers},
 		{"PUT", api.MembersPath, api.ParamAllowShrink, syncMembers},
+		{"GET", api.TenantsPath, "limit after", listTenants},
+		{"POST", api.TenantsPath, "by", withBody(createTenant)},
+		{"GET", api.TenantPath, "", getTenant},
+		{"PATCH", api.TenantPath, "by version", withBody(changeTenant)},
+		{"DELETE", api.TenantPath, "by", deleteTenant},
+		{"GET", api.TokensPath, "limit after", listTokens},
+		{"POST", api.TokensPath, "by", withBody(createToken)},
+		{"DELETE", api.TokenPath, "by", revokeToken},
+		{"GET", api.TenantDestinationsPath, "limit after", listTenantDestinations},
+		{"POST", api.TenantDestinationsPath, "by", withBody(createTenantDestination)},
+		{"GET", api.TenantDestinationPath, "", getTenantDestination},
+		{"PATCH", api.TenantDestinationPath, "by version", withBody(changeTenantDestination)},
+		{"DELETE", api.TenantDestinationPath, "by version", deleteTenantDestination},
+		{"POST", api.TenantRotatePath, "by overlap", rotateTenantSecret},
+		{"GET", api.TenantDeliveriesPath, queryParams + " order" + page, listTenantDeliveries},
+		{"GET", api.TenantDeliveryPath, "", getDelivery},
+		{"POST", api.TenantRetryPath, "", withBody(change((*webhook.Forwarder).RetryAll, (*webhook.Forwarder).Retry))},
+		{"POST", api.TenantDiscardPath, "", withBody(change((*webhook.Forwarder).DiscardAll, (*webhook.Forwarder).Discard))},
 		{"GET", api.AccessPath, "", getAccess},
 		{"GET", api.OpenAPIPath, "", getOpenAPI},
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -47,6 +48,7 @@ type server struct {
 	forwarder *webhook.Forwarder
 	store     webhook.Store
 	receiver  *receiver
+	token     string // of requests; "" for none
 }
 
 // A network connects clients, a server and its receiver.
@@ -158,9 +160,14 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	if err != nil {
 		t.Fatal(err)
 	}
+	tenants, err := tenants.New(s.store, tenants.Config{AllowAddresses: settings.Webhooks.Allow})
+	if err != nil {
+		t.Fatal(err)
+	}
 	f := feed.New()
 	if s.forwarder, err = webhook.New(webhook.Config{
-		Store: s.store, Observers: []webhook.Observer{f}, DialContext: n.dial, Directory: config.Directory(all.Load), AnswerAge: time.Nanosecond,
+		Store: s.store, Observers: []webhook.Observer{f}, DialContext: n.dial, AnswerAge: time.Nanosecond,
+		Directory: config.Directory{Settings: all.Load, Tenants: tenants},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +175,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 		Forwarder: s.forwarder, Store: s.store, Roster: memroster.New(1 << 30), Feed: f,
 		Settings: all.Load,
 		Stored:   edited,
+		Tenants:  tenants,
 		Sources: func() []api.Source {
 			return []api.Source{{Name: "web", Keys: 1, Enabled: true, Destinations: []string{"crm", "shop/eu"}}, {Name: "app", Keys: 1, Destinations: []string{"crm"}}}
 		},
@@ -235,6 +243,9 @@ func (s *server) request(method, path string, body any) *http.Request {
 	}
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	return req
 }

@@ -53,6 +53,11 @@ func listDeliveries(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return q.list(query)
+}
+
+// list returns a page of the deliveries that a query selects.
+func (q *request) list(query webhook.Query) (any, error) {
 	limit, err := q.limit(50, 500)
 	if err != nil {
 		return nil, err
@@ -96,6 +101,9 @@ func getDelivery(q *request) (any, error) {
 	ref, err := api.ParseKey(q.PathValue("key"))
 	if err != nil {
 		return nil, badRequest("key", "%v", err)
+	}
+	if !q.mayReach(ref.Destination) {
+		return nil, webhook.ErrNoDelivery
 	}
 	d, err := q.config.Forwarder.Delivery(q.Context(), ref)
 	return api.DeliveryOf(&d), err
@@ -156,10 +164,18 @@ func (q *request) selected(s *api.Selection) (refs []webhook.Ref, err error) {
 		if err != nil {
 			return nil, badRequest("keys", "keys[%d]: %v", i, err)
 		}
+		if !q.mayReach(ref.Destination) {
+			continue // as if there were no such delivery
+		}
 		refs = append(refs, ref)
 	}
 	if s.Query == nil {
 		return refs, nil
+	}
+	if q.PathValue("tenant") != "" {
+		if err := q.ofTenant(s.Query); err != nil {
+			return nil, err
+		}
 	}
 	if len(s.Query.States) == 0 {
 		s.Query.States = []webhook.State{webhook.StateDead}

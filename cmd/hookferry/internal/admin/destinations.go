@@ -15,6 +15,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -156,7 +157,7 @@ func (q *request) known(id string) error {
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
 // destinations returns, in no order, the destinations of the settings, and those that were removed
-// from them but still have waiting deliveries or are held.
+// from them but still have waiting deliveries or are held. Those of tenants are not among them.
 func (q *request) destinations() ([]*destination, error) {
 	stats, err := q.config.Forwarder.DestinationStats(q.Context())
 	if err != nil {
@@ -171,7 +172,7 @@ func (q *request) destinations() ([]*destination, error) {
 	for _, s := range stats {
 		d := by[s.Destination]
 		if d == nil {
-			if s.Waiting == 0 && s.Held == nil {
+			if _, ofTenant := tenants.TenantOf(s.Destination); ofTenant || s.Waiting == 0 && s.Held == nil {
 				continue
 			}
 			d = new(destination)

@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -11,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/tenants"
 )
 
 // ServeHTTP serves the page and the API. Without a token, requests must come from this machine, and
@@ -41,14 +44,57 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h.admit(r); err != nil {
-			if err.status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", `Bearer realm="hookferry admin"`)
-			}
-			writeError(w, err)
+			writeRefusal(w, err)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// guardTenant is guard for a route that also takes a token of the tenant in its path. With the token of
+// another tenant, the answer is the same whether the tenant exists or not.
+func (h *Handler) guardTenant(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := h.admit(r)
+		if err == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		token := tokenOf(r)
+		if err.status != http.StatusUnauthorized || !tenants.IsToken(token) {
+			writeRefusal(w, err)
+			return
+		}
+		found, failed := h.config.Tenants.CheckToken(r.Context(), r.PathValue("tenant"), token)
+		switch {
+		case failed == nil:
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), actorKey{}, "token "+found.Name)))
+		case errors.Is(failed, tenants.ErrUnknown):
+			writeRefusal(w, err)
+		default:
+			h.config.Logger.Error("admin: could not check the token of a tenant; the client was told to try again", "error", failed)
+			writeError(w, unavailable("the store cannot be read; try again later"))
+		}
+	})
+}
+
+// actorKey is the key of the name, in the context of a request, under which a tenant's token acts.
+type actorKey struct{}
+
+func writeRefusal(w http.ResponseWriter, err *failure) {
+	if err.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="hookferry admin"`)
+	}
+	writeError(w, err)
+}
+
+// tokenOf returns the bearer token of a request, "" if it has none.
+func tokenOf(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return token
 }
 
 // proxied are headers that proxies add to requests. Without them, a proxy on this machine cannot be
@@ -80,21 +126,26 @@ func getAccess(q *request) (any, error) {
 	return api.Access{Granted: err == nil}, nil
 }
 
-// admit refuses a request without the token, and any request of a page of another origin: the page
+// admit refuses a request without the token, one with a token of a tenant, and any request of a page of another origin: the page
 // could not see the answers, but it could keep streams open.
 func (h *Handler) admit(r *http.Request) *failure {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if err := h.cross.Check(r); err != nil || site != "" && site != "same-origin" && site != "none" {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "", "the request comes from a web page of another origin")
 	}
+	token := tokenOf(r)
 	if h.config.Token == "" {
+		if tenants.IsToken(token) { // who gives one wants to act for that tenant only
+			return errUnauthorized
+		}
 		return nil
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	// Digests have the same length, so that the time does not reveal that of the token.
 	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(h.config.Token))
-	if same := subtle.ConstantTimeCompare(got[:], want[:]) == 1; !same || !strings.EqualFold(scheme, "Bearer") {
-		return refuse(api.CodeUnauthorized, http.StatusUnauthorized, "Authorization", "the token is missing or wrong; want 'Authorization: Bearer TOKEN'")
+	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		return errUnauthorized
 	}
 	return nil
 }
+
+var errUnauthorized = refuse(api.CodeUnauthorized, http.StatusUnauthorized, "Authorization", "the token is missing or wrong; want 'Authorization: Bearer TOKEN'")

@@ -19,8 +19,10 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -278,6 +280,10 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 	if shrink, ok := errors.AsType[*audience.ShrinkError](err); ok {
 		return conflict(api.ParamAllowShrink, "%d of %d members would leave, which is more than half, so nobody has left; if the list is complete, sync with allowShrink (--allow-shrink)", shrink.Leaving, shrink.Members)
 	}
+	if fault, ok := errors.AsType[*webhook.ConfigError](err); ok { // of a tenant's settings
+		field := config.KeyOf(fault.Field)
+		return badRequest(field, "%s %s", field, fault.Problem)
+	}
 	switch {
 	case errors.Is(err, webhook.ErrUnsupported):
 		return refuse(api.CodeUnsupported, http.StatusNotImplemented, "", "the store does not support this")
@@ -287,6 +293,12 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 		return notFound("%v", err)
 	case errors.Is(err, audience.ErrSyncing), errors.Is(err, audience.ErrSuperseded):
 		return conflict("", "%v", err)
+	case errors.Is(err, tenants.ErrUnknown):
+		return notFound("there is no such tenant, destination or token")
+	case errors.Is(err, tenants.ErrTooMany):
+		return conflict("", "%v", err)
+	case errors.Is(err, tenants.ErrConflict):
+		return conflict(api.ParamVersion, "%v", err)
 	case errors.Is(err, stored.ErrConflict):
 		return conflict(api.ParamVersion, "%v", err)
 	case errors.Is(err, stored.ErrTooLarge):

@@ -40,8 +40,22 @@ const (
 	ErasuresPath     = "/api/v1/erasures"                                                // POST Erasure: Erased
 	AudiencesPath    = "/api/v1/audiences"                                               // GET ?destination=&q=&limit=&after=: Page[Audience]; POST Audience: Audience
 	MembersPath      = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT ?allowShrink=true lines: a stream of Progress
-	AccessPath       = "/api/v1/access"                                                  // GET, without a token: Access
-	OpenAPIPath      = "/api/v1/openapi.json"
+	PublishPath      = "/v1/tenants/{tenant}/events"                                     // on the listener for calls; POST a TenantEvent or a list of them: Published
+	TenantsPath      = "/api/v1/tenants"                                                 // GET ?limit=&after=: Page[Tenant]; POST ?by= TenantSettings: Tenant
+	TenantPath       = "/api/v1/tenants/{tenant}"                                        // GET: Tenant; PATCH ?by=&version= TenantSettings: Tenant; DELETE ?by=: Tenant
+	TokensPath       = "/api/v1/tenants/{tenant}/tokens"                                 // GET ?limit=&after=: Page[Token]; POST ?by= TokenSettings: NewToken
+	TokenPath        = "/api/v1/tenants/{tenant}/tokens/{token}"                         // DELETE ?by=: Token
+	// The paths below take a token of the tenant, too. The {name} of a destination is what follows the
+	// slash in its id.
+	TenantDestinationsPath = "/api/v1/tenants/{tenant}/destinations"               // GET ?limit=&after=: Page[TenantDestination]; POST ?by= TenantDestinationSettings: NewTenantDestination
+	TenantDestinationPath  = "/api/v1/tenants/{tenant}/destinations/{name}"        // GET: TenantDestination; PATCH ?by=&version= TenantDestinationSettings: TenantDestination; DELETE ?by=&version=: TenantDestination
+	TenantRotatePath       = "/api/v1/tenants/{tenant}/destinations/{name}/rotate" // POST ?by=&overlap=: NewTenantDestination
+	TenantDeliveriesPath   = "/api/v1/tenants/{tenant}/deliveries"                 // GET, as DeliveriesPath: Page[Delivery]
+	TenantDeliveryPath     = "/api/v1/tenants/{tenant}/deliveries/{key}"           // GET: Delivery
+	TenantRetryPath        = "/api/v1/tenants/{tenant}/deliveries/retry"           // POST Selection of keys: a stream of Progress
+	TenantDiscardPath      = "/api/v1/tenants/{tenant}/deliveries/discard"         // POST Selection of keys: a stream of Progress
+	AccessPath             = "/api/v1/access"                                      // GET, without a token: Access
+	OpenAPIPath            = "/api/v1/openapi.json"
 )
 
 // A stream is one JSON value a line, each flushed at once. Empty lines keep the
@@ -367,6 +381,7 @@ const (
 	ParamUser        = "user"
 	ParamEvent       = "event"
 	ParamAllowShrink = "allowShrink"
+	ParamOverlap     = "overlap"
 )
 
 // Events has the latest events that the server keeps in memory, newest first.
@@ -561,3 +576,124 @@ type Audience struct {
 	Trait       string `json:"trait,omitempty"`      // the name that the destination gets
 	Generation  uint64 `json:"generation,omitempty"` // how many times it was synced
 }
+
+// A Tenant is a customer who has destinations; see package tenants.
+type Tenant struct {
+	ID       string   `json:"id"`
+	Name     string   `json:"name,omitempty"`
+	Disabled bool     `json:"disabled,omitempty"` // its deliveries wait
+	Deleting bool     `json:"deleting,omitempty"` // a deletion has begun; delete it again
+	Version  string   `json:"version"`            // a number, to be sent as the parameter "version"
+	Changes  []Change `json:"changes"`            // the latest ten, the newest first
+}
+
+// TenantSettings are those of a new tenant, or those that change. Nil leaves one as it is.
+type TenantSettings struct {
+	ID       *string `json:"id,omitempty"` // of a new tenant
+	Name     *string `json:"name,omitempty"`
+	Disabled *bool   `json:"disabled,omitempty"`
+}
+
+// A Change says who has changed something, when, and what.
+type Change struct {
+	At   time.Time `json:"at"`
+	By   string    `json:"by"`
+	What string    `json:"what"`
+}
+
+// A Token acts for a tenant: it sends events, and calls the paths of this API below TenantPath.
+type Token struct {
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+	By      string    `json:"by,omitempty"`
+}
+
+// TokenSettings are those of a new token.
+type TokenSettings struct {
+	Name string `json:"name"`
+}
+
+// A NewToken has the text of a token, which no other answer contains.
+type NewToken struct {
+	Token Token  `json:"token"`
+	Text  string `json:"text"`
+}
+
+// A TenantDestination is a destination of a tenant.
+type TenantDestination struct {
+	ID            string          `json:"id"` // the tenant, a slash, and the name in paths
+	Tenant        string          `json:"tenant"`
+	Name          string          `json:"name,omitempty"`
+	Endpoints     []Endpoint      `json:"endpoints"`
+	Filter        *webhook.Filter `json:"filter,omitempty"`
+	Timeout       string          `json:"timeout,omitempty"` // such as 2s
+	Window        string          `json:"window,omitempty"`
+	Schedule      string          `json:"schedule,omitempty"`
+	MaxConcurrent int             `json:"maxConcurrent,omitempty"`
+	MaxRate       float64         `json:"maxRate,omitempty"`
+	MaxBurst      int             `json:"maxBurst,omitempty"`
+	Disabled      bool            `json:"disabled,omitempty"`
+	Held          *webhook.Hold   `json:"held,omitempty"` // why its deliveries wait although they are due
+	Version       string          `json:"version"`        // a number, to be sent as the parameter "version"
+	Changes       []Change        `json:"changes"`        // the latest ten, the newest first
+}
+
+// TenantDestinationSettings are those of a new destination, or those that change. Nil leaves one as
+// it is.
+type TenantDestinationSettings struct {
+	Name          *string             `json:"name,omitempty"`
+	Endpoints     *[]EndpointSettings `json:"endpoints,omitempty"`
+	Filter        *webhook.Filter     `json:"filter,omitempty"`
+	Timeout       *string             `json:"timeout,omitempty"`
+	Window        *string             `json:"window,omitempty"`
+	Schedule      *string             `json:"schedule,omitempty"`
+	MaxConcurrent *int                `json:"maxConcurrent,omitempty"`
+	MaxRate       *float64            `json:"maxRate,omitempty"`
+	MaxBurst      *int                `json:"maxBurst,omitempty"`
+	Disabled      *bool               `json:"disabled,omitempty"`
+}
+
+// EndpointSettings has a URL, and values for static headers, by their names.
+type EndpointSettings struct {
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// A NewTenantDestination has the newest secret of a destination, which no other answer contains.
+type NewTenantDestination struct {
+	Destination TenantDestination `json:"destination"`
+	Secret      string            `json:"secret"`
+}
+
+// A TenantEvent is an event for the destinations of a tenant; see event.Custom.
+type TenantEvent struct {
+	Type      string          `json:"type"`
+	Data      json.RawMessage `json:"data"`
+	ID        string          `json:"id,omitempty"`
+	Timestamp time.Time       `json:"timestamp,omitzero"` // when it happened; by default when it was received
+	User      string          `json:"user,omitempty"`
+	Key       string          `json:"key,omitempty"`
+}
+
+// Published says what became of events, in their order.
+type Published struct {
+	Events []PublishedEvent `json:"events"`
+}
+
+// A PublishedEvent says for how many destinations an event is stored, is a duplicate, and is left out
+// by their filters.
+type PublishedEvent struct {
+	Result     string `json:"result"` // one of the results below
+	Stored     int    `json:"stored"`
+	Duplicates int    `json:"duplicates"`
+	Filtered   int    `json:"filtered"`
+}
+
+// The results of a PublishedEvent: stored for a destination, or else a duplicate for one, or else left
+// out by all filters, or the tenant has no destination.
+const (
+	ResultStored    = "stored"
+	ResultDuplicate = "duplicate"
+	ResultFiltered  = "filtered"
+	ResultNobody    = "nobody"
+)

@@ -86,6 +86,9 @@ func ParseBase(base string) (*url.URL, error) {
 // Host returns the host and port of the server.
 func (c *Client) Host() string { return c.base.Host }
 
+// Token returns the token that the client sends, "" if it sends none.
+func (c *Client) Token() string { return c.token }
+
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

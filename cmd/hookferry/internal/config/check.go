@@ -52,7 +52,9 @@ func (r *reader) check(s *Settings) {
 	r.webhooks(&s.Webhooks)
 	r.refuse(s.Tracing.Endpoint != "" && !isBaseURL(s.Tracing.Endpoint), "tracing.endpoint", baseURL+"; credentials go into tracing.headers")
 	r.headers("tracing.headers", s.Tracing.Headers)
-	r.sources(s, r.destinations(s))
+	keys := map[string]string{}
+	r.keys("tenants.keys", s.Tenants.Keys, keys)
+	r.sources(s, r.destinations(s), keys)
 	slices.SortFunc(s.Sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
 }
@@ -228,14 +230,14 @@ func (r *reader) refused(key string, err error) {
 			r.refused(key, err)
 		}
 	} else if one, ok := errors.AsType[*webhook.ConfigError](err); ok && one.Field != "ID" {
-		r.problem(under(key, keyOf(one.Field)), "%s", one.Problem)
+		r.problem(under(key, KeyOf(one.Field)), "%s", one.Problem)
 	}
 }
 
 var initials = regexp.MustCompile(`\b[A-Z]+`)
 
-// keyOf returns "endpoints[0].headers.Host" for `Endpoints[0].Headers["Host"]` of a destination.
-func keyOf(field string) string {
+// KeyOf returns "endpoints[0].headers.Host" for `Endpoints[0].Headers["Host"]` of a destination.
+func KeyOf(field string) string {
 	field, header, isHeader := strings.Cut(field, ".Headers[")
 	key := initials.ReplaceAllStringFunc(field, strings.ToLower)
 	switch {
@@ -262,24 +264,30 @@ func (r *reader) unique(first map[string]string, value, key string) {
 	r.refuse(value != "", key, "is the same as %s", other)
 }
 
-// sources checks the sources. The argument ids has the ids of the destinations.
-func (r *reader) sources(s *Settings, ids map[string]string) {
+// keys checks the keys at a key of the file. The map first has the place of each key so far.
+func (r *reader) keys(key string, keys []signature.Secret, first map[string]string) {
+	r.refuse(len(keys) > MaxKeys, key, "at most %d are allowed", MaxKeys)
+	for i, k := range keys {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		// In Basic authentication, the key ends at a colon.
+		r.refuse(k == "" || len(k) > 255 || !isVisible(k) || strings.Contains(k.Reveal(), ":"), at, "want 1 to 255 visible characters of ASCII without colons")
+		r.unique(first, k.Reveal(), at)
+	}
+}
+
+// sources checks the sources. The argument ids has the ids of the destinations, and keys those that
+// are taken.
+func (r *reader) sources(s *Settings, ids, keys map[string]string) {
 	n := len(s.Sources)
 	r.refuse(n == 0 || n > MaxSources, "sources", "1 to %d are allowed", MaxSources)
 	allKnown := ids[""] == "" && !r.unreadable("destinations")
-	names, keys := map[string]string{}, map[string]string{}
+	names := map[string]string{}
 	for i := range s.Sources {
 		source, key := &s.Sources[i], fmt.Sprintf("sources[%d]", i)
 		r.name(key+".name", source.Name)
 		r.unique(names, source.Name, key+".name")
-		n := len(source.Keys)
-		r.refuse(n > MaxKeys || n == 0 && (s.Path != "" || s.Queue.Shared()), key+".keys", "1 to %d are allowed", MaxKeys)
-		for j, k := range source.Keys {
-			at := fmt.Sprintf("%s.keys[%d]", key, j)
-			// In Basic authentication, the key ends at a colon.
-			r.refuse(k == "" || len(k) > 255 || !isVisible(k) || strings.Contains(k.Reveal(), ":"), at, "want 1 to 255 visible characters of ASCII without colons")
-			r.unique(keys, k.Reveal(), at)
-		}
+		r.refuse(len(source.Keys) == 0 && (s.Path != "" || s.Queue.Shared()), key+".keys", "1 to %d are allowed", MaxKeys)
+		r.keys(key+".keys", source.Keys, keys)
 		rate := source.Rate
 		r.refuse(rate != 0 && !(1.0/86_400 <= rate && rate <= 1_000_000), key+".rate", "one a day to 1,000,000 a second are allowed")
 		r.refuse(source.Burst > 0 && rate == 0 && !r.unreadable(key+".rate"), key+".burst", "needs a rate")

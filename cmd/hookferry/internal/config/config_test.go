@@ -244,7 +244,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 	}
 
 	// The example has each key, at the right depth.
-	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
+	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# tenants:", "tenants:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
 		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# batch", "batch", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newReader("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
@@ -557,7 +557,7 @@ func TestAwaitRestartNamesChangedKeys(t *testing.T) {
 // TestEveryKeyIsKnownToReload shows that each key of the file either needs a restart, or is in the
 // list of keys that a running server applies.
 func TestEveryKeyIsKnownToReload(t *testing.T) {
-	atOnce := []string{"trustedProxies", "drain", "grace", "log.level", "log.access", "sources", "destinations"}
+	atOnce := []string{"trustedProxies", "drain", "grace", "log.level", "log.access", "tenants", "sources", "destinations"}
 	changed := Default()
 	other := &Settings{TLS: &Certificate{}, Admin: Admin{TLS: &Certificate{}, Token: "x"}, BaseURL: "x", Tracing: Tracing{Endpoint: "x"}}
 	known := append(other.AwaitRestart(changed), atOnce...)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/natsqueue"
@@ -57,6 +58,7 @@ type Settings struct {
 	Log          Log           `yaml:"log"`
 	Metrics      bool          `yaml:"metrics" restart:"true"`
 	Tracing      Tracing       `yaml:"tracing" restart:"true"`
+	Tenants      Tenants       `yaml:"tenants"`
 	Sources      []Source      `yaml:"sources"`      // 1 to MaxSources, sorted by name
 	Destinations []Destination `yaml:"destinations"` // up to MaxDestinations, sorted by id
 }
@@ -183,6 +185,13 @@ type Tracing struct {
 	TrustClients bool `yaml:"trustClients"`
 }
 
+// Tenants has the settings for the tenants of the admin API.
+type Tenants struct {
+	// Keys may send events to every tenant, up to MaxKeys. None of them is a write key of a source,
+	// which browsers may have.
+	Keys []signature.Secret `yaml:"keys"`
+}
+
 // A Source is an application whose calls are accepted.
 type Source struct {
 	Name string `yaml:"name"` // 1 to 255 bytes, and different for each source
@@ -239,8 +248,11 @@ type Endpoint struct {
 }
 
 // Shown returns the URL without user, query and fragment, which may hold credentials.
-func (e *Endpoint) Shown() string {
-	u, err := webhook.ParseURL(e.URL.Reveal())
+func (e *Endpoint) Shown() string { return Shown(e.URL.Reveal()) }
+
+// Shown returns a URL without user, query and fragment, which may hold credentials.
+func Shown(address string) string {
+	u, err := webhook.ParseURL(address)
 	if err != nil {
 		return "?"
 	}
@@ -315,18 +327,33 @@ func (s *Settings) Destination(id string) *Destination {
 	return &s.Destinations[i]
 }
 
-// A Directory finds the destinations of the settings in use, which it returns. They have no tenants.
-type Directory func() *Settings
+// A Directory has the destinations of the settings in use, and those of tenants. The former have no
+// tenant, and hide one of a tenant with the same id.
+type Directory struct {
+	Settings func() *Settings // returns those in use
+	Tenants  *tenants.Directory
+}
+
+var _ webhook.LiveDirectory = Directory{}
 
 // Destination implements webhook.Directory. A destination with an invalid document is unknown.
-func (of Directory) Destination(_ context.Context, id string) (webhook.Destination, error) {
-	if d := of().Destination(id); d != nil && d.Webhook != nil {
-		return *d.Webhook, nil
+func (d Directory) Destination(ctx context.Context, id string) (webhook.Destination, error) {
+	own := d.Settings().Destination(id)
+	switch {
+	case own == nil:
+		return d.Tenants.Destination(ctx, id)
+	case own.Webhook == nil:
+		return webhook.Destination{}, webhook.ErrUnknownDestination
 	}
-	return webhook.Destination{}, webhook.ErrUnknownDestination
+	return *own.Webhook, nil
 }
 
 // Destinations implements webhook.Directory.
-func (Directory) Destinations(context.Context, string) ([]webhook.Destination, error) {
-	return nil, nil
+func (d Directory) Destinations(ctx context.Context, tenant string) ([]webhook.Destination, error) {
+	return d.Tenants.Destinations(ctx, tenant)
+}
+
+// Follow implements webhook.LiveDirectory for tenants. The server reports changes of the settings.
+func (d Directory) Follow(ctx context.Context, changed func(tenant, destination string)) error {
+	return d.Tenants.Follow(ctx, changed)
 }

@@ -6,6 +6,9 @@
 // Counts and limits of a source continue under its name. The forwarder keeps the deliveries of a
 // destination that is removed. A destination of the settings hides one of the store with its id.
 //
+// Tenants and their destinations are documents of the store, which package tenants reads on demand. Their
+// events come by publisher.
+//
 // NewHTTP and the type conns bound what a client can use; readiness says when the server is ready.
 package server
 
@@ -37,6 +40,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/tracing"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -89,6 +93,7 @@ type server struct {
 	tracer    *tracing.Tracer  // nil without tracing
 
 	destinations *stored.Destinations
+	tenants      *tenants.Directory
 
 	mu     sync.Mutex            // guards given and stored
 	given  *config.Settings      // the settings of the file or the flags
@@ -231,11 +236,14 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		}
 		watching = append(watching, s.tracer)
 	}
+	s.tenants, err = tenants.New(s.store.Store, tenants.Config{AllowAddresses: settings.Webhooks.Allow, Logger: s.Logger})
+	if err != nil {
+		return err
+	}
 	c := webhook.Config{
 		Note:           s.note,
 		Store:          s.store.Store,
-		Directory:      config.Directory(s.settings.Load),
-		AnswerAge:      time.Hour, // join tells the forwarder of changes
+		Directory:      config.Directory{Settings: s.settings.Load, Tenants: s.tenants},
 		ServiceName:    settings.Webhooks.Name,
 		AllowAddresses: settings.Webhooks.Allow,
 		Proxy:          settings.Webhooks.ProxyURL(),
@@ -279,13 +287,14 @@ func (s *server) public(l net.Listener) (*http.Server, *conns, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	publishing := newPublisher(s)
 	var traced http.Handler = calls
 	if s.tracer != nil {
 		traced = s.tracer.Handler(calls)
 	}
 	server, clients := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !serveKeys(w, r, s.settings.Load()) {
+			if !serveKeys(w, r, s.settings.Load()) && !publishing.serve(w, r) {
 				traced.ServeHTTP(w, r)
 			}
 		}))
@@ -331,6 +340,7 @@ func (s *server) private(l net.Listener) *http.Server {
 		Node:      s.node,
 		Settings:  s.settings.Load,
 		Stored:    s.destinations,
+		Tenants:   s.tenants,
 		Sources:   s.sources.list,
 		Calls:     s.sources.calls,
 		Send:      s.send,

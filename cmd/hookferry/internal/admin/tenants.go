@@ -1,0 +1,345 @@
+package admin
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/tenants"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Every route below api.TenantPath is bound to the tenant in its path: a destination's id is made of
+// that tenant and the name in the path, and a delivery must be of such a destination. So no request can
+// name what another tenant has.
+
+func listTenants(q *request) (any, error) {
+	return page(q, q.config.Tenants.Tenants(q.Context(), q.param(api.ParamAfter)), tenantOf, func(t *tenants.Tenant) string { return t.ID })
+}
+
+func createTenant(q *request, s *api.TenantSettings) (any, error) {
+	if s.ID == nil {
+		return nil, badRequest("id", "id is required")
+	}
+	t, err := q.config.Tenants.CreateTenant(q.Context(), settingsOfTenant(tenants.Tenant{ID: *s.ID}, s), q.by())
+	if errors.Is(err, tenants.ErrConflict) {
+		err = conflict("id", "there is a tenant with this id")
+	}
+	return q.tenant(t, err)
+}
+
+func getTenant(q *request) (any, error) {
+	return q.tenant(q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant")))
+}
+
+func changeTenant(q *request, s *api.TenantSettings) (any, error) {
+	t, err := q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant"))
+	if err != nil {
+		return nil, err
+	}
+	if s.ID != nil && *s.ID != t.ID {
+		return nil, badRequest("id", "id differs from the id in the path")
+	}
+	if err := q.sameVersion(t.Version); err != nil {
+		return nil, err
+	}
+	return q.tenant(q.config.Tenants.UpdateTenant(q.Context(), settingsOfTenant(t, s), q.by()))
+}
+
+func deleteTenant(q *request) (any, error) {
+	id := q.PathValue("tenant")
+	t, err := q.config.Tenants.Tenant(q.Context(), id)
+	if err == nil {
+		err = q.config.Tenants.DeleteTenant(q.Context(), id, q.by())
+	}
+	q.config.Forwarder.Recheck(id)
+	return tenantOf(&t), err
+}
+
+// tenant answers with a tenant that was read or changed.
+func (q *request) tenant(t tenants.Tenant, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	q.changed(t.ID)
+	return tenantOf(&t), nil
+}
+
+// changed makes a change effective in this process at once.
+func (q *request) changed(tenant string, destinations ...string) {
+	if q.Method != "GET" && q.Method != "HEAD" {
+		q.config.Forwarder.Recheck(tenant, destinations...)
+	}
+}
+
+func settingsOfTenant(t tenants.Tenant, s *api.TenantSettings) tenants.Tenant {
+	set(&t.Name, s.Name)
+	set(&t.Disabled, s.Disabled)
+	return t
+}
+
+// set sets a value, unless the new one is nil.
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func tenantOf(t *tenants.Tenant) api.Tenant {
+	return api.Tenant{ID: t.ID, Name: t.Name, Disabled: t.Disabled, Deleting: t.Deleting, Version: number(t.Version), Changes: changesOf(t.Changes)}
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+func changesOf(list []tenants.Change) []api.Change {
+	all := make([]api.Change, len(list))
+	for i, c := range list {
+		all[i] = api.Change(c)
+	}
+	return all
+}
+
+// by returns the author of a change: the token of a tenant, or else the parameter "by", or the address.
+func (q *request) by() string {
+	if actor, ok := q.Context().Value(actorKey{}).(string); ok {
+		return actor
+	}
+	address, _, _ := net.SplitHostPort(q.RemoteAddr)
+	return cmp.Or(q.param(api.ParamBy), address)
+}
+
+// sameVersion refuses a change whose parameter "version" is given, and is not this one.
+func (q *request) sameVersion(version uint64) error {
+	asked, err := q.number(api.ParamVersion, 1, math.MaxUint64, "a version")
+	if err == nil && asked != nil && *asked != version {
+		return tenants.ErrConflict
+	}
+	return err
+}
+
+// existing refuses a tenant that is not there.
+func (q *request) existing() error {
+	_, err := q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant"))
+	return err
+}
+
+func listTokens(q *request) (any, error) {
+	if err := q.existing(); err != nil {
+		return nil, err
+	}
+	return page(q, q.config.Tenants.Tokens(q.Context(), q.PathValue("tenant"), q.param(api.ParamAfter)),
+		func(t *tenants.Token) api.Token { return api.Token(*t) }, func(t *tenants.Token) string { return t.Name })
+}
+
+func createToken(q *request, s *api.TokenSettings) (any, error) {
+	made, text, err := q.config.Tenants.CreateToken(q.Context(), q.PathValue("tenant"), s.Name, q.by())
+	if errors.Is(err, tenants.ErrConflict) {
+		err = conflict("name", "the tenant has a token with this name")
+	}
+	return api.NewToken{Token: api.Token(made), Text: text.Reveal()}, err
+}
+
+func revokeToken(q *request) (any, error) {
+	err := q.config.Tenants.RevokeToken(q.Context(), q.PathValue("tenant"), q.PathValue("token"), q.by())
+	return api.Token{Name: q.PathValue("token")}, err
+}
+
+func listTenantDestinations(q *request) (any, error) {
+	if err := q.existing(); err != nil {
+		return nil, err
+	}
+	after := q.param(api.ParamAfter)
+	if after != "" && !q.mayReach(after) {
+		return nil, errAfter
+	}
+	held := q.held()
+	return page(q, q.config.Tenants.List(q.Context(), q.PathValue("tenant"), after),
+		func(d *tenants.Destination) api.TenantDestination { return destinationOf(d, held) },
+		func(d *tenants.Destination) string { return d.ID })
+}
+
+// held returns the destinations that are held in this process, by id.
+func (q *request) held() map[string]*webhook.Hold {
+	by := make(map[string]*webhook.Hold)
+	for _, h := range q.config.Forwarder.Held() {
+		by[h.Destination] = &h
+	}
+	return by
+}
+
+func createTenantDestination(q *request, s *api.TenantDestinationSettings) (any, error) {
+	d, err := settingsOfDestination(tenants.Destination{Tenant: q.PathValue("tenant")}, s)
+	if err != nil {
+		return nil, err
+	}
+	made, secret, err := q.config.Tenants.Create(q.Context(), d, q.by())
+	if err != nil {
+		return nil, err
+	}
+	q.changed(made.Tenant, made.ID)
+	return api.NewTenantDestination{Destination: destinationOf(&made, nil), Secret: secret.Reveal()}, nil
+}
+
+// destinationID returns the id of the destination that the path names.
+func (q *request) destinationID() string { return q.PathValue("tenant") + "/" + q.PathValue("name") }
+
+func getTenantDestination(q *request) (any, error) {
+	d, err := q.config.Tenants.Get(q.Context(), q.destinationID())
+	if err != nil {
+		return nil, err
+	}
+	return destinationOf(&d, q.held()), nil
+}
+
+func changeTenantDestination(q *request, s *api.TenantDestinationSettings) (any, error) {
+	d, err := q.config.Tenants.Get(q.Context(), q.destinationID())
+	if err == nil {
+		err = q.sameVersion(d.Version)
+	}
+	if err == nil {
+		d, err = settingsOfDestination(d, s)
+	}
+	if err == nil {
+		d, err = q.config.Tenants.Update(q.Context(), d, q.by())
+	}
+	if err != nil {
+		return nil, err
+	}
+	q.changed(d.Tenant, d.ID)
+	return destinationOf(&d, nil), nil
+}
+
+func deleteTenantDestination(q *request) (any, error) {
+	d, err := q.config.Tenants.Get(q.Context(), q.destinationID())
+	if err == nil {
+		err = q.sameVersion(d.Version)
+	}
+	if err == nil {
+		err = q.config.Tenants.Delete(q.Context(), d.ID, d.Version, q.by())
+	}
+	if err != nil {
+		return nil, err
+	}
+	q.changed(d.Tenant, d.ID)
+	return destinationOf(&d, nil), nil
+}
+
+func rotateTenantSecret(q *request) (any, error) {
+	overlap := tenants.DefaultOverlap
+	if text := q.param(api.ParamOverlap); text != "" {
+		var err error
+		if overlap, err = time.ParseDuration(text); err != nil || overlap < 0 || overlap > maxOverlap {
+			return nil, badRequest(api.ParamOverlap, "overlap is not a time from 0s to %v", maxOverlap)
+		}
+	}
+	d, secret, err := q.config.Tenants.Rotate(q.Context(), q.destinationID(), overlap, q.by())
+	if err != nil {
+		return nil, err
+	}
+	q.changed(d.Tenant, d.ID)
+	return api.NewTenantDestination{Destination: destinationOf(&d, nil), Secret: secret.Reveal()}, nil
+}
+
+const maxOverlap = 720 * time.Hour // how long an old secret may sign beside the new one
+
+// settingsOfDestination returns d with the settings that are given. It shares no memory with d.
+func settingsOfDestination(d tenants.Destination, s *api.TenantDestinationSettings) (tenants.Destination, error) {
+	if s.Endpoints != nil {
+		d.Endpoints = nil
+		for _, e := range *s.Endpoints {
+			d.Endpoints = append(d.Endpoints, webhook.Endpoint(e))
+		}
+	}
+	set(&d.Name, s.Name)
+	set(&d.Filter, s.Filter)
+	set((*string)(&d.Schedule), s.Schedule)
+	set(&d.MaxConcurrent, s.MaxConcurrent)
+	set(&d.MaxRate, s.MaxRate)
+	set(&d.MaxBurst, s.MaxBurst)
+	set(&d.Disabled, s.Disabled)
+	err := setDuration("timeout", &d.Timeout, s.Timeout)
+	if err == nil {
+		err = setDuration("window", &d.Window, s.Window)
+	}
+	return d, err
+}
+
+// setDuration sets a duration to what a text says, unless that is nil. An empty text means zero.
+func setDuration(field string, to *time.Duration, text *string) (err error) {
+	if text == nil {
+		return nil
+	}
+	if *to = 0; *text != "" {
+		*to, err = time.ParseDuration(*text)
+	}
+	if err != nil {
+		return badRequest(field, "%s is no time such as 30s", field)
+	}
+	return nil
+}
+
+func destinationOf(d *tenants.Destination, held map[string]*webhook.Hold) api.TenantDestination {
+	a := api.TenantDestination{
+		ID: d.ID, Tenant: d.Tenant, Name: d.Name, Endpoints: []api.Endpoint{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window),
+		Schedule: string(d.Schedule), MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Disabled: d.Disabled,
+		Held: held[d.ID], Version: number(d.Version), Changes: changesOf(d.Changes),
+	}
+	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {
+		a.Filter = &d.Filter
+	}
+	for _, e := range d.Endpoints {
+		a.Endpoints = append(a.Endpoints, api.Endpoint{URL: config.Shown(e.URL), Headers: slices.Sorted(maps.Keys(e.Headers))})
+	}
+	return a
+}
+
+// mayReach reports whether the path allows what belongs to a destination: one of its tenant, or any if
+// it has no tenant.
+func (q *request) mayReach(destination string) bool {
+	tenant := q.PathValue("tenant")
+	of, ours := tenants.TenantOf(destination)
+	return tenant == "" || ours && of == tenant
+}
+
+func listTenantDeliveries(q *request) (any, error) {
+	query, err := queryOf(q)
+	if err == nil {
+		err = q.ofTenant(&query)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return q.list(query)
+}
+
+// ofTenant restricts a query to destinations of the tenant in the path: to those that it names, or to
+// all that there are. It refuses others as if they did not exist.
+func (q *request) ofTenant(query *webhook.Query) error {
+	for _, id := range query.Destinations {
+		if !q.mayReach(id) {
+			return tenants.ErrUnknown
+		}
+	}
+	if len(query.Destinations) > 0 {
+		return nil
+	}
+	if err := q.existing(); err != nil {
+		return err
+	}
+	// Without a destination, the query selects nothing: no delivery is for the tenant's id.
+	query.Destinations = []string{q.PathValue("tenant") + "/"}
+	for d, err := range q.config.Tenants.List(q.Context(), q.PathValue("tenant"), "") {
+		if err != nil {
+			return err
+		}
+		query.Destinations = append(query.Destinations, d.ID)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/event"
+)
+
+const acme = api.TenantsPath + "/acme"
+
+// made makes a tenant with a destination, and returns the name of that in paths.
+func (s *server) made(tenant string) (destination string) {
+	s.t.Helper()
+	ask[api.Tenant](s, 200, "POST", api.TenantsPath, `{"id": "`+tenant+`"}`)
+	d := ask[api.NewTenantDestination](s, 200, "POST", api.TenantsPath+"/"+tenant+"/destinations", `{"endpoints": [{"url": "https://u:p4ss@acme.example/?k=s3cret", "headers": {"X-Key": "s3cret"}}]}`)
+	if d.Secret == "" {
+		s.t.Error("the answer has no secret")
+	}
+	_, name, _ := strings.Cut(d.Destination.ID, "/")
+	return name
+}
+
+func TestTenantsAndTheirDestinations(t *testing.T) {
+	s := newServer(t, nil)
+	name := s.made("acme")
+	s.made("beta")
+	path := acme + "/destinations/" + name
+
+	tenant := ask[api.Tenant](s, 200, "PATCH", acme+"?by=ann", `{"name": "Acme Ltd"}`)
+	if tenant.Name != "Acme Ltd" || tenant.Changes[0].By != "ann" {
+		t.Errorf("the tenant is %+v, want the name and the author of the change", tenant)
+	}
+	ask[api.Error](s, 409, "PATCH", acme+"?version=1", `{"disabled": true}`)
+	list := ask[api.Page[api.Tenant]](s, 200, "GET", api.TenantsPath+"?limit=1", nil)
+	if len(list.Items) != 1 || list.Items[0].ID != "acme" || list.After != "acme" {
+		t.Errorf("the list is %+v, want acme", list)
+	}
+	if list = ask[api.Page[api.Tenant]](s, 200, "GET", api.TenantsPath+"?after=acme", nil); len(list.Items) != 1 || list.Items[0].ID != "beta" {
+		t.Errorf("behind acme the list is %+v, want beta", list)
+	}
+
+	changed := ask[api.TenantDestination](s, 200, "PATCH", path, `{"timeout": "2s", "filter": {"include": ["invoice.*"]}, "disabled": true}`)
+	if changed.Timeout != "2s" || !changed.Disabled || changed.Filter.Include[0] != "invoice.*" || changed.Endpoints[0].URL != "https://acme.example/" {
+		t.Errorf("the destination is %+v, want what was changed and what was before", changed)
+	}
+	if again := ask[api.TenantDestination](s, 200, "PATCH", path+"?version="+changed.Version, `{"timeout": "", "disabled": false}`); again.Timeout != "" || again.Filter == nil {
+		t.Errorf("the destination is %+v, want the default timeout and the same filter", again)
+	}
+	if e := ask[api.Error](s, 400, "PATCH", path, `{"endpoints": [{"url": "http://169.254.169.254/"}]}`); e.Field != "endpoints[0].url" {
+		t.Errorf("the error is %+v, want one about the URL", e)
+	}
+	ask[api.Error](s, 400, "PATCH", path, `{"window": "long"}`)
+	ask[api.Error](s, 400, "POST", path+"/rotate?overlap=800h", nil)
+	if r := ask[api.NewTenantDestination](s, 200, "POST", path+"/rotate?overlap=1h", nil); !strings.HasPrefix(r.Secret, "whsec_") {
+		t.Error("the answer has no new secret")
+	}
+	if p := ask[api.Page[api.TenantDestination]](s, 200, "GET", acme+"/destinations", nil); len(p.Items) != 1 || p.Items[0].ID != "acme/"+name {
+		t.Errorf("the destinations are %+v, want one", p)
+	}
+	if _, text := s.do(s.request("GET", path, nil)); strings.Contains(string(text), "s3cret") || strings.Contains(string(text), "p4ss") {
+		t.Errorf("the answer has a secret: %s", text)
+	}
+
+	for _, id := range []string{"acme", "beta"} {
+		if _, err := s.forwarder.Send(t.Context(), id, &event.Custom{Type: "invoice.paid", ID: "inv-7"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deliveries := ask[api.Page[api.Delivery]](s, 200, "GET", acme+"/deliveries?id=inv-7", nil).Items
+	if len(deliveries) != 1 || deliveries[0].Destination != "acme/"+name {
+		t.Fatalf("the deliveries are %+v, want the one of acme", deliveries)
+	}
+	ask[api.Delivery](s, 200, "GET", acme+"/deliveries/"+strings.ReplaceAll(deliveries[0].Key, "/", "%2F"), nil)
+	if p := ask[api.Destinations](s, 200, "GET", api.DestinationsPath, nil); p.Total != 2 {
+		t.Errorf("there are %d destinations of no tenant, want 2", p.Total)
+	}
+	for _, query := range []string{`{"keys": ["` + deliveries[0].Key + `"]}`, `{"query": {"state": ["waiting"]}}`} {
+		if last := s.work("POST", api.TenantsPath+"/beta/deliveries/retry", query); strings.HasPrefix(query, `{"keys`) && last.Done != 0 {
+			t.Errorf("beta has retried %d deliveries of acme", last.Done)
+		}
+	}
+	if last := s.work("POST", acme+"/deliveries/discard", `{"query": {"state": ["waiting"]}}`); last.Done != 1 {
+		t.Errorf("acme has discarded %d deliveries, want its one", last.Done)
+	}
+
+	ask[api.TenantDestination](s, 200, "DELETE", path, nil)
+	ask[api.Error](s, 404, "GET", path, nil)
+	if empty := ask[api.Page[api.Delivery]](s, 200, "GET", acme+"/deliveries", nil); len(empty.Items) != 0 {
+		t.Errorf("without destinations, the deliveries are %+v, want none", empty)
+	}
+	ask[api.NewToken](s, 200, "POST", acme+"/tokens", `{"name": "portal"}`)
+	ask[api.Error](s, 409, "POST", acme+"/tokens", `{"name": "portal"}`)
+	ask[api.Error](s, 400, "POST", acme+"/tokens", `{"name": "a_b"}`)
+	if p := ask[api.Page[api.Token]](s, 200, "GET", acme+"/tokens", nil); len(p.Items) != 1 || p.Items[0].Name != "portal" {
+		t.Errorf("the tokens are %+v, want portal", p)
+	}
+	ask[api.Token](s, 200, "DELETE", acme+"/tokens/portal", nil)
+	ask[api.Tenant](s, 200, "DELETE", acme, nil)
+	ask[api.Error](s, 404, "GET", acme, nil)
+	ask[api.Error](s, 404, "DELETE", acme, nil)
+}
+
+// Each route of the OpenAPI document refuses the token of another tenant, with the same bytes whether
+// what its path names exists or not. Below its own tenant, what another tenant has is as unknown as what
+// nobody has.
+func TestATokenReachesItsTenantAlone(t *testing.T) {
+	for _, token := range []string{"", "the-token-of-the-operator"} {
+		s := newServer(t, func(c *Config) { c.Token = token })
+		s.token = token
+		s.made("acme")
+		other := s.made("beta")
+		if _, err := s.forwarder.Send(t.Context(), "beta", &event.Custom{Type: "a.b"}); err != nil {
+			t.Fatal(err)
+		}
+		key := ask[api.Page[api.Delivery]](s, 200, "GET", api.TenantsPath+"/beta/deliveries", nil).Items[0].Key
+		s.token = ask[api.NewToken](s, 200, "POST", acme+"/tokens", `{"name": "portal"}`).Text
+		answer := func(method, path, tenant, name, key string) (int, string) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a live stream would not end
+			defer cancel()
+			path = strings.NewReplacer("{tenant}", tenant, "{name}", name, "{key}", strings.ReplaceAll(key, "/", "%2F"), "{token}", "portal",
+				"{destination}", "crm", "{audience}", "vip").Replace(path)
+			resp, text := s.do(s.request(method, path, map[bool]any{true: "{}"}[method != "GET" && method != "DELETE"]).WithContext(ctx))
+			return resp.StatusCode, string(text)
+		}
+		nobody, none := strings.Repeat("x", 24), "acme/"+strings.Repeat("x", 24)+":1"
+		for path, item := range doc().Paths {
+			for _, method := range slices.Sorted(maps.Keys(item)) {
+				method = strings.ToUpper(method)
+				if method == "PARAMETERS" || path == api.AccessPath || path == api.PublishPath {
+					continue
+				}
+				status, text := answer(method, path, "beta", other, key)
+				if status2, text2 := answer(method, path, "nobody", nobody, none); status != http.StatusUnauthorized || status != status2 || text != text2 {
+					t.Errorf("%s %s: %d %s for another tenant, %d %s for none; want 401 and the same text", method, path, status, text, status2, text2)
+				}
+				status, text = answer(method, path, "acme", other, key)
+				own := strings.HasPrefix(path, api.TenantPath+"/") && !strings.HasPrefix(path, api.TokensPath)
+				if own == (status == http.StatusUnauthorized) {
+					t.Errorf("%s %s: %d below its own tenant", method, path, status)
+				}
+				if status2, text2 := answer(method, path, "acme", nobody, none); status != status2 || text != text2 {
+					t.Errorf("%s %s: %d %s for what another tenant has, %d %s for what nobody has", method, path, status, text, status2, text2)
+				}
+			}
+		}
+		s.token = token
+		if p := ask[api.Page[api.Token]](s, 200, "GET", acme+"/tokens", nil); len(p.Items) != 1 {
+			t.Errorf("the tokens are %+v, want one", p)
+		}
+		ask[api.Token](s, 200, "DELETE", acme+"/tokens/portal", nil)
+	}
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/tenants"
+	"github.com/hookferry/analytics/webhook"
+)
+
+func listTenants(c *command) action {
+	t := &table{columns: []column{{title: "TENANT"}, {title: "NAME", flexible: true}, {title: "STATE"}}}
+	return list(c, api.TenantsPath, 1_000_000, t, func(t api.Tenant, _ time.Time) []any {
+		return []any{t.ID, t.Name, tenantState(t)}
+	}, api.ParamAfter)
+}
+
+func tenantState(t api.Tenant) string {
+	switch {
+	case t.Deleting:
+		return "half deleted"
+	case t.Disabled:
+		return "disabled"
+	}
+	return "enabled"
+}
+
+func writeTenant(s screen, t api.Tenant) {
+	const width = 16
+	s.fields(width, "tenant", t.ID, "name", t.Name, "state", tenantState(t))
+	writeChanges(s, width, t.Changes)
+}
+
+func writeChanges(s screen, width int, changes []api.Change) {
+	for _, c := range changes {
+		s.fields(width, "change", c.At.UTC().Format(time.RFC3339)+" "+c.What+" by "+cmp.Or(c.By, "the server"))
+	}
+}
+
+func createTenant(c *command) action {
+	by := c.parameters(api.ParamBy)
+	name := c.String("name", "", "`name` for people")
+	return c.admin(func(ctx context.Context) error {
+		r := api.Request{Method: http.MethodPost, Path: api.TenantsPath, Query: by(), Body: api.TenantSettings{ID: &c.args[0], Name: name}}
+		return request(ctx, c, r, func(s screen, t api.Tenant) { s.print("%s created", t.ID) })
+	})
+}
+
+func switchTenant(c *command, done string, disabled bool) action {
+	by := c.parameters(api.ParamBy)
+	return c.admin(func(ctx context.Context) error {
+		r := api.Request{Method: http.MethodPatch, Path: api.Path(api.TenantPath, c.args[0]), Query: by(), Body: api.TenantSettings{Disabled: &disabled}}
+		return request(ctx, c, r, func(s screen, t api.Tenant) { s.print("%s %s", t.ID, done) })
+	})
+}
+
+func deleteTenant(c *command) action {
+	by := c.parameters(api.ParamBy)
+	c.yesFlag()
+	return c.admin(func(ctx context.Context) error {
+		if err := c.confirm(ctx, "delete %s with all its destinations and tokens?", c.args[0]); err != nil {
+			return err
+		}
+		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.TenantPath, c.args[0]), Query: by(), Timeout: api.StoreTimeout}
+		return request(ctx, c, r, func(s screen, t api.Tenant) { s.print("%s deleted", t.ID) })
+	})
+}
+
+func listTenantDestinations(c *command) action {
+	t := &table{columns: []column{{title: "DESTINATION"}, {title: "URL", flexible: true}, {title: "TYPES", spare: 1}, {title: "STATE"}}}
+	return below(c, api.TenantDestinationsPath, t, func(d api.TenantDestination) []any {
+		filter := cmp.Or(d.Filter, new(webhook.Filter))
+		return []any{d.ID, d.Endpoints[0].URL, cmp.Or(strings.Join(filter.Include, " "), "*"), destinationState(d)}
+	})
+}
+
+// below returns an action that prints what a tenant has, as JSON or as a table.
+func below[T any](c *command, path string, t *table, cells func(T) []any) action {
+	return c.admin(func(ctx context.Context) error {
+		for v, err := range api.List[T](ctx, c.client, api.Path(path, c.args[0]), nil) {
+			if err == nil && c.json {
+				err = printJSON(c.stdout, v)
+			}
+			if err != nil {
+				return err
+			}
+			t.add(cells(v)...)
+		}
+		if !c.json {
+			t.print(c.screen(c.stdout))
+		}
+		return nil
+	})
+}
+
+func destinationState(d api.TenantDestination) string {
+	switch {
+	case d.Disabled:
+		return "disabled"
+	case d.Held != nil:
+		return string(d.Held.Kind)
+	}
+	return "enabled"
+}
+
+func writeTenantDestination(s screen, d api.TenantDestination) {
+	const width = 16
+	s.fields(width, "destination", d.ID, "name", d.Name, "state", destinationState(d))
+	for _, e := range d.Endpoints {
+		s.fields(width, "endpoint", e.URL, "  headers", strings.Join(e.Headers, ", "))
+	}
+	filter := cmp.Or(d.Filter, new(webhook.Filter))
+	s.fields(width, "include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
+		"timeout", d.Timeout, "window", d.Window, "schedule", d.Schedule,
+		"maxConcurrent", d.MaxConcurrent, "maxRate", d.MaxRate, "maxBurst", d.MaxBurst)
+	writeChanges(s, width, d.Changes)
+}
+
+func createTenantDestination(c *command) action {
+	by := c.parameters(api.ParamBy)
+	urls := c.StringArray("url", nil, "`URL` that takes its webhooks; up to five, of which the first to answer 2xx is enough")
+	types := c.StringArray("type", nil, "`type` of the events that it gets, such as invoice.paid or invoice.*; all if left out; may be repeated")
+	name := c.String("name", "", "`name` for people")
+	return c.admin(func(ctx context.Context) error {
+		if len(*urls) == 0 {
+			return usagef("--url: want at least one")
+		}
+		var endpoints []api.EndpointSettings
+		for _, u := range *urls {
+			endpoints = append(endpoints, api.EndpointSettings{URL: u})
+		}
+		settings := api.TenantDestinationSettings{Name: name, Endpoints: &endpoints, Filter: &webhook.Filter{Include: *types}}
+		r := api.Request{Method: http.MethodPost, Path: api.Path(api.TenantDestinationsPath, c.args[0]), Query: by(), Body: settings}
+		return request(ctx, c, r, func(s screen, made api.NewTenantDestination) {
+			s.fields(16, "destination", made.Destination.ID, "secret", made.Secret)
+		})
+	})
+}
+
+// destinationPath fills the id of a tenant's destination into a path.
+func destinationPath(path, id string) (string, error) {
+	tenant, name, ok := strings.Cut(id, "/")
+	if !ok {
+		return "", usagef("%q is not the id of a tenant's destination: its tenant, a slash, and a name", id)
+	}
+	return api.Path(path, tenant, name), nil
+}
+
+// onDestination returns an action that sends a request about the tenant's destination in the first
+// argument, and prints the answer.
+func onDestination[T any](c *command, path string, make func() (api.Request, error), write func(screen, T)) action {
+	return c.admin(func(ctx context.Context) error {
+		p, err := destinationPath(path, c.args[0])
+		if err != nil {
+			return err
+		}
+		r, err := make()
+		if err != nil {
+			return err
+		}
+		r.Path = p
+		return request(ctx, c, r, write)
+	})
+}
+
+func showTenantDestination(c *command) action {
+	return onDestination(c, api.TenantDestinationPath, func() (api.Request, error) { return api.Request{}, nil }, writeTenantDestination)
+}
+
+func changeTenantDestination(c *command) action {
+	by := c.parameters(api.ParamBy)
+	return onDestination(c, api.TenantDestinationPath, func() (api.Request, error) {
+		document, err := c.readDocument(c.args[1])
+		return api.Request{Method: http.MethodPatch, Query: by(), Body: document}, err
+	}, func(s screen, d api.TenantDestination) { s.print("%s changed", d.ID) })
+}
+
+func switchTenantDestination(c *command, done string, disabled bool) action {
+	by := c.parameters(api.ParamBy)
+	return onDestination(c, api.TenantDestinationPath, func() (api.Request, error) {
+		return api.Request{Method: http.MethodPatch, Query: by(), Body: api.TenantDestinationSettings{Disabled: &disabled}}, nil
+	}, func(s screen, d api.TenantDestination) { s.print("%s %s", d.ID, done) })
+}
+
+func rotateTenantSecret(c *command) action {
+	by := c.parameters(api.ParamBy)
+	overlap := c.String("overlap", "24h", "`time` for which the old secret signs beside the new one")
+	return onDestination(c, api.TenantRotatePath, func() (api.Request, error) {
+		query := by()
+		query.Set(api.ParamOverlap, *overlap)
+		return api.Request{Method: http.MethodPost, Query: query}, nil
+	}, func(s screen, made api.NewTenantDestination) { s.print("%s", made.Secret) })
+}
+
+func deleteTenantDestination(c *command) action {
+	by := c.parameters(api.ParamBy)
+	c.yesFlag()
+	act := onDestination(c, api.TenantDestinationPath, func() (api.Request, error) {
+		return api.Request{Method: http.MethodDelete, Query: by()}, nil
+	}, func(s screen, d api.TenantDestination) { s.print("%s deleted", d.ID) })
+	return func(ctx context.Context) error {
+		if err := c.confirm(ctx, "delete %s? What waits for it becomes dead letters.", c.args[0]); err != nil {
+			return err
+		}
+		return act(ctx)
+	}
+}
+
+func listTokens(c *command) action {
+	t := &table{columns: []column{{title: "TOKEN"}, {title: "CREATED"}, {title: "BY", flexible: true}}}
+	return below(c, api.TokensPath, t, func(t api.Token) []any { return []any{t.Name, t.Created.UTC().Format(time.RFC3339), t.By} })
+}
+
+func createToken(c *command) action {
+	by := c.parameters(api.ParamBy)
+	return c.admin(func(ctx context.Context) error {
+		r := api.Request{Method: http.MethodPost, Path: api.Path(api.TokensPath, c.args[0]), Query: by(), Body: api.TokenSettings{Name: c.args[1]}}
+		return request(ctx, c, r, func(s screen, made api.NewToken) { s.print("%s", made.Text) })
+	})
+}
+
+func revokeToken(c *command) action {
+	by := c.parameters(api.ParamBy)
+	return c.admin(func(ctx context.Context) error {
+		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.TokenPath, c.args[0], c.args[1]), Query: by()}
+		return request(ctx, c, r, func(s screen, t api.Token) { s.print("%s revoked", t.Name) })
+	})
+}
+
+// sendEvent sends one event to a tenant.
+func sendEvent(c *command) action {
+	c.jsonFlag()
+	tenant := c.String("tenant", "", "`id` of the tenant")
+	typ := c.String("type", "", "`type` of the event, such as invoice.paid")
+	data := c.String("data", "", "`JSON` of what happened")
+	id := c.String("id", "", "`id` of the event: a second event with it is not delivered; made up if left out")
+	at := c.String("timestamp", "", "`time` when it happened, such as 2026-01-31T12:00:00Z; now if left out")
+	user := c.String("user", "", "`id` of the user whom it is about")
+	key := c.String("key", "", "`key` whose events are delivered in their order")
+	endpoint := c.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
+	publishKey := c.String("publish-key", "", "`key` of --publish-key or tenants.keys of the server, or a token of the tenant, or file:PATH")
+	timeout := c.duration("timeout", 10*time.Second, "`time` to try for")
+	for _, name := range []string{"endpoint", "publish-key", "timeout"} {
+		c.variable(name, nil)
+	}
+	return func(ctx context.Context) error {
+		for _, f := range []struct{ name, text string }{{"tenant", *tenant}, {"type", *typ}, {"data", *data}, {"publish-key", *publishKey}} {
+			if f.text == "" {
+				return usagef("--%s: is required", f.name)
+			}
+		}
+		if !json.Valid([]byte(*data)) {
+			return usagef(`--data: is not JSON, such as {"id": "inv-7"}`)
+		}
+		e := api.TenantEvent{Type: *typ, Data: json.RawMessage(*data), ID: *id, User: *user, Key: *key}
+		if *at != "" {
+			var err error
+			if e.Timestamp, err = parseTime(*at, time.Now()); err != nil {
+				return usagef("--timestamp: %v", err)
+			}
+		}
+		secret, err := config.ReadSecret(*publishKey)
+		if err != nil {
+			return fmt.Errorf("--publish-key: %w", err)
+		}
+		client, err := api.NewClient(*endpoint, secret.Reveal(), c.transport())
+		if err != nil {
+			return usagef("--endpoint: %v", err)
+		}
+		defer client.Close()
+		r := api.Request{Method: http.MethodPost, Path: api.Path(api.PublishPath, *tenant), Body: e, Timeout: *timeout}
+		sent, err := api.Do[api.Published](ctx, client, r)
+		var refused *api.Error
+		switch {
+		case errors.As(err, &refused) && refused.Code == api.CodeUnauthorized:
+			return fmt.Errorf("not accepted: %s knows no such key or token of %s; see --publish-key", client.Host(), *tenant)
+		case err != nil:
+			return fmt.Errorf("not accepted: %w", err)
+		case len(sent.Events) != 1:
+			return errors.New("the server's answer is not about one event")
+		}
+		return c.print(sent.Events[0], "%s", resultText(sent.Events[0], *tenant))
+	}
+}
+
+func resultText(e api.PublishedEvent, tenant string) string {
+	switch e.Result {
+	case api.ResultNobody:
+		return "not stored: " + tenant + " has no destination"
+	case api.ResultFiltered:
+		return "not stored: no destination of " + tenant + " takes this type"
+	case api.ResultDuplicate:
+		return "not stored again: the server has an event with this id"
+	}
+	return "stored for " + counted(int64(e.Stored), "destination")
+}
+
+// deliveryPath returns the path of a delivery. A token of a tenant reaches only the one below its tenant.
+func deliveryPath(key, token string) string {
+	if tenants.IsToken(token) {
+		tenant, _, _ := strings.Cut(key, "/")
+		return api.Path(api.TenantDeliveryPath, tenant, key)
+	}
+	return api.Path(api.DeliveryPath, key)
+}
