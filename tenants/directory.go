@@ -70,7 +70,7 @@ type Config struct {
 	// DefaultMaxDestinations, webhook.Unlimited no bound.
 	MaxDestinations int
 	// Timeout and Window are the limits of the settings of destinations with the same names. They are
-	// those of webhook.Config, and have the same defaults.
+	// those of webhook.Config, or of its Retries, and have the same defaults as the former.
 	Timeout, Window time.Duration
 	// AllowAddresses lists addresses that URLs may have although they are not public, as
 	// webhook.Config.AllowAddresses does.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/tenants"
 )
 
 const listTime = 30 * time.Second // after which a list ends, although the server has more pages
@@ -50,7 +51,11 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 		}
 		if id := query.Get(api.ParamDestination); n == 0 && id != "" {
 			// A destination that has nothing is there all the same, but a mistyped one is not.
-			if _, err := api.Do[api.Destination](ctx, c.client, api.Request{Path: api.Path(api.DestinationPath, id)}); err != nil {
+			at := api.Path(api.DestinationPath, id)
+			if _, ofTenant := tenants.TenantOf(id); ofTenant {
+				at, _ = destinationPath(api.TenantDestinationPath, id)
+			}
+			if _, err := api.Do[struct{}](ctx, c.client, api.Request{Path: at}); err != nil {
 				return err
 			}
 		}

@@ -61,7 +61,7 @@ func newRelay(to string, p *printer) (*relay, error) {
 	f, err := webhook.New(webhook.Config{
 		Store: store, Destinations: []webhook.Destination{d},
 		ServiceName: "hookferry-listen", DialContext: dial, Proxy: proxy,
-		Timeout: 30 * time.Second, // somebody may watch the request in a debugger
+		Retries: &webhook.Retries{Timeout: webhook.MaxTimeout}, // somebody may watch the request in a debugger
 	})
 	if refused, ok := errors.AsType[*webhook.ConfigError](err); ok {
 		of := "--to"

@@ -122,6 +122,9 @@ func writeTenantDestination(s screen, d api.TenantDestination) {
 	s.fields(width, "include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
 		"timeout", d.Timeout, "window", d.Window, "schedule", d.Schedule,
 		"maxConcurrent", d.MaxConcurrent, "maxRate", d.MaxRate, "maxBurst", d.MaxBurst)
+	if b := d.Batch; b != nil {
+		s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
+	}
 	writeChanges(s, width, d.Changes)
 }
 

@@ -209,6 +209,9 @@ func changeTenantDestination(q *request, s *api.TenantDestinationSettings) (any,
 	if err == nil {
 		d, err = q.config.Tenants.Update(q.Context(), d, q.by())
 	}
+	if err == nil && s.Disabled != nil && !d.Disabled { // it may be the forwarder that has disabled it
+		err = q.config.Forwarder.Resume(q.Context(), d.ID)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -268,6 +271,10 @@ func settingsOfDestination(d tenants.Destination, s *api.TenantDestinationSettin
 	if err == nil {
 		err = setDuration("window", &d.Window, s.Window)
 	}
+	if b := s.Batch; err == nil && b != nil {
+		d.Batch = webhook.Batch{MaxEvents: b.MaxEvents, MaxBytes: int(b.MaxBytes)}
+		err = setDuration("batch.maxWait", &d.Batch.MaxWait, &b.MaxWait)
+	}
 	return d, err
 }
 
@@ -293,6 +300,9 @@ func destinationOf(d *tenants.Destination, held map[string]*webhook.Hold) api.Te
 	}
 	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {
 		a.Filter = &d.Filter
+	}
+	if b := d.Batch; b.MaxEvents != 0 {
+		a.Batch = &api.Batch{MaxEvents: b.MaxEvents, MaxBytes: int64(b.MaxBytes), MaxWait: spelled(b.MaxWait)}
 	}
 	for _, e := range d.Endpoints {
 		a.Endpoints = append(a.Endpoints, api.Endpoint{URL: config.Shown(e.URL), Headers: slices.Sorted(maps.Keys(e.Headers))})

@@ -632,6 +632,7 @@ type TenantDestination struct {
 	MaxConcurrent int             `json:"maxConcurrent,omitempty"`
 	MaxRate       float64         `json:"maxRate,omitempty"`
 	MaxBurst      int             `json:"maxBurst,omitempty"`
+	Batch         *Batch          `json:"batch,omitempty"`
 	Disabled      bool            `json:"disabled,omitempty"`
 	Held          *webhook.Hold   `json:"held,omitempty"` // why its deliveries wait although they are due
 	Version       string          `json:"version"`        // a number, to be sent as the parameter "version"
@@ -650,6 +651,7 @@ type TenantDestinationSettings struct {
 	MaxConcurrent *int                `json:"maxConcurrent,omitempty"`
 	MaxRate       *float64            `json:"maxRate,omitempty"`
 	MaxBurst      *int                `json:"maxBurst,omitempty"`
+	Batch         *Batch              `json:"batch,omitempty"`
 	Disabled      *bool               `json:"disabled,omitempty"`
 }
 

@@ -265,15 +265,16 @@ func (e *publishRefusal) write(w http.ResponseWriter) {
 func (p *publisher) refusal(ctx context.Context, err error) *publishRefusal {
 	refused, ok := errors.AsType[*publishRefusal](err)
 	wrong, isCall := errors.AsType[*event.CallError](err)
+	text := strings.TrimPrefix(strings.Replace(err.Error(), "event: call: ", "", 1), "webhook: ") // the names of packages
 	switch {
 	case ok:
 		return refused
 	case isCall && wrong.Code == event.CodeTooLarge:
-		return refuse(http.StatusRequestEntityTooLarge, api.CodeTooLarge, wrong.Field, "%v", err)
+		return refuse(http.StatusRequestEntityTooLarge, api.CodeTooLarge, wrong.Field, "%s", text)
 	case isCall:
-		return badRequest(wrong.Field, "%v", err)
+		return badRequest(wrong.Field, "%s", text)
 	case errors.Is(err, webhook.ErrTooLarge):
-		return refuse(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "", "%v", err)
+		return refuse(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "", "%s", text)
 	case errors.Is(err, webhook.ErrClosed):
 		return unavailable("the server is stopping; send the same request again")
 	case errors.Is(err, webhook.ErrQueueFull):
