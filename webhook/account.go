@@ -3,7 +3,6 @@ package webhook
 import (
 	"maps"
 	"math/bits"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,8 +106,14 @@ func (as *accounts) of(destination string) *account {
 	return a
 }
 
-func (as *accounts) all() []*account {
+// all returns the accounts of the destinations in only, or all of them if it is empty.
+func (as *accounts) all(only []string) (all []*account) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	return slices.AppendSeq(slices.Collect(maps.Values(as.recent)), maps.Values(as.older))
+	for _, accounts := range [...]map[string]*account{as.recent, as.older} {
+		for _, a := range store.Among(accounts, only) {
+			all = append(all, a)
+		}
+	}
+	return all
 }

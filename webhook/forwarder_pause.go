@@ -66,9 +66,12 @@ func (f *Forwarder) Recheck(tenant string, destinations ...string) {
 
 // Held returns the destinations that are held now, in the order of their ids. It leaves out one of
 // which no delivery was due for some minutes, unless it is paused or disabled.
-func (f *Forwarder) Held() []Hold {
+func (f *Forwarder) Held() []Hold { return f.held(nil) }
+
+// held is Held for the destinations in only, or for all if it is empty.
+func (f *Forwarder) held(only []string) []Hold {
 	var held []Hold
-	for _, h := range f.schedule.Held() {
+	for _, h := range f.schedule.Held(only) {
 		kind := cmp.Or(HoldKind(h.Why), HoldFailing)
 		held = append(held, Hold{h.Destination, kind, h.Since.UTC(), h.Until.UTC(), Reason(h.Reason)})
 	}

@@ -77,6 +77,22 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 			t.Errorf("Stats() after a minute = %+v, want none in flight and 9 requests", s)
 		}
 
+		for id := range want {
+			some, err := r.StatsOf(t.Context(), id, "unknown", id)
+			must(t, err)
+			if all := stats(); len(some) != 1 || !cmp.Equal(some[0], all[id], ignore) {
+				t.Errorf("StatsOf(%q) = %+v, want %+v", id, some, all[id])
+			}
+		}
+		if some, err := r.StatsOf(t.Context()); len(some) > 0 || err != nil {
+			t.Errorf("StatsOf() of no destination = %+v, %v, want none", some, err)
+		}
+		if some, err := r.TenantStats(t.Context(), "acme"); len(some) > 0 || err != nil {
+			t.Errorf("TenantStats() of a tenant without destinations = %+v, %v, want none", some, err)
+		}
+		if some, err := r.TenantStats(t.Context(), ""); len(some) != len(want) || err != nil {
+			t.Errorf("TenantStats() of the program's own destinations = %+v, %v, want all", some, err)
+		}
 		// If the store fails, DestinationStats returns its error and the counts that need no store.
 		r.queue.Close()
 		all, err := r.DestinationStats(t.Context())

@@ -86,9 +86,9 @@ func (s *turnStore) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, e
 }
 
 // CountByDestination implements store.Inspector.
-func (s *turnStore) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+func (s *turnStore) CountByDestination(ctx context.Context, only ...string) iter.Seq2[store.DestinationCounts, error] {
 	s.turns.wait("count by destination")
-	return shuffled(s.turns, s.Store.CountByDestination(ctx), func(c store.DestinationCounts) string { return c.Destination })
+	return shuffled(s.turns, s.Store.CountByDestination(ctx, only...), func(c store.DestinationCounts) string { return c.Destination })
 }
 
 // shuffled yields values in an order that the seed chooses: that of the store is of a map, and random.

@@ -131,10 +131,10 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // CountByDestination implements store.Inspector.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq2[store.DestinationCounts, error] {
 	return store.Page(func() (all []store.DestinationCounts, err error) {
 		err = s.view(ctx, func(x *index) {
-			for name, l := range x.lanes {
+			for name, l := range store.Among(x.lanes, only) {
 				if l.waiting() > 0 {
 					all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.head().Earliest()})
 				}

@@ -21,6 +21,7 @@ type question struct {
 	Kind      string
 	Partition int
 	From      string      // to count: the name behind which the answer begins
+	Only      []string    // to count: these destinations, or all if it is empty
 	Query     store.Query // to list; for changeErase, its User
 	After     uint64      // to list: the number behind which the answer begins
 	Max       int         // to list: the most refs in the answer
@@ -182,7 +183,7 @@ func (s *asker) reply(ctx context.Context, p *partition, q *question) (a answer,
 	}
 	switch q.Kind {
 	case askCounts:
-		a = p.counts(q.From)
+		a = p.counts(q.From, q.Only)
 	case askDead:
 		a = p.countDead()
 	case askList:

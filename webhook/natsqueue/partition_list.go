@@ -115,10 +115,10 @@ func (p *partition) countDead() (a answer) {
 
 // counts returns the counts of up to answerLen lanes of p whose names are greater than after, sorted by
 // name.
-func (p *partition) counts(after string) (a answer) {
+func (p *partition) counts(after string, only []string) (a answer) {
 	p.index.mu.Lock()
 	defer p.index.mu.Unlock()
-	for name, l := range p.lanes {
+	for name, l := range store.Among(p.lanes, only) {
 		if l.waiting > 0 && name > after {
 			a.Counts = append(a.Counts, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
 		}

@@ -39,12 +39,21 @@ func (s *Store) Count(ctx context.Context) (all store.Counts, err error) {
 	return all, nil
 }
 
-// CountByDestination implements store.Inspector. It asks the owners of all partitions.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+// CountByDestination implements store.Inspector. It asks the owners of the partitions, all of them
+// unless only says which.
+func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq2[store.DestinationCounts, error] {
 	return func(yield func(store.DestinationCounts, error) bool) {
+		in := make(map[int][]string) // only, by partition
+		for _, destination := range only {
+			n := s.conn.config.partition(destination)
+			in[n] = append(in[n], destination)
+		}
 		for n := range s.conn.config.Partitions {
+			if len(only) > 0 && in[n] == nil {
+				continue
+			}
 			for c, err := range store.Pages("", func(from string) ([]store.DestinationCounts, string, error) {
-				a, err := s.asker.ask(ctx, question{Kind: askCounts, Partition: n, From: from})
+				a, err := s.asker.ask(ctx, question{Kind: askCounts, Partition: n, From: from, Only: in[n]})
 				return a.Counts, a.Next, err
 			}) {
 				if err != nil {

@@ -275,15 +275,19 @@ const countSQL = `SELECT d.*, k.* FROM (
 
 // CountByDestination implements store.Inspector. Deliveries in chunks of other nodes count as
 // claimed.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq2[store.DestinationCounts, error] {
 	return store.Page(func() ([]store.DestinationCounts, error) {
+		args, where := []any{s.memory.nodeNow(), int64(never)}, ""
+		if len(only) > 0 {
+			args, where = append(args, bytesOf(only)), "WHERE destination = ANY($3)"
+		}
 		counts, err := listed(ctx, s.db, "counting", func(r pgx.CollectableRow) (c store.DestinationCounts, err error) {
 			var first int64
 			err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &first)
 			c.Oldest = timeOf(first)
 			return c, err
 		}, `SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0),
-	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk GROUP BY destination`, s.memory.nodeNow(), int64(never))
+	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk `+where+` GROUP BY destination`, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -301,6 +301,10 @@ func (c *checker) compare() {
 		gotCounts[n.Destination] = n
 	}
 	equal(c, "CountByDestination", gotCounts, counts)
+	for name, want := range counts {
+		equal(c, "CountByDestination of one", all(c, c.s.CountByDestination(c.ctx, name, "unknown")), []store.DestinationCounts{want})
+		break // one is enough, any one
+	}
 	for _, n := range counts {
 		want.Waiting, want.Claimed, want.Behind = want.Waiting+n.Waiting, want.Claimed+n.Claimed, want.Behind+n.Behind
 	}

@@ -1,6 +1,24 @@
 package store
 
-import "iter"
+import (
+	"iter"
+	"maps"
+)
+
+// Among yields the elements of all whose keys are in only, which has none twice. If only is empty, it
+// yields all of them.
+func Among[V any](all map[string]V, only []string) iter.Seq2[string, V] {
+	if len(only) == 0 {
+		return maps.All(all)
+	}
+	return func(yield func(string, V) bool) {
+		for _, key := range only {
+			if v, ok := all[key]; ok && !yield(key, v) {
+				return
+			}
+		}
+	}
+}
 
 // Pages yields the elements of one page after another. It passes its argument from to the first
 // call of read, and to each further call the value next that the previous call has returned. If

@@ -47,7 +47,7 @@ func TestLabelsAreBounded(t *testing.T) {
 // failingStore is a store that cannot count by destination.
 type failingStore struct{ webhook.Store }
 
-func (failingStore) CountByDestination(context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+func (failingStore) CountByDestination(context.Context, ...string) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		yield(webhook.DestinationCounts{}, errors.New("the disk is away"))
 	}

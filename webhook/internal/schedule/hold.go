@@ -145,17 +145,21 @@ type Held struct {
 	Reason       string // of the Pause, or of the latest failure
 }
 
-// Held returns the destinations that are held, in the order of their ids.
-func (s *Scheduler[S, V]) Held() (all []Held) {
+// Held returns the destinations that are held, of those in only or of all if it is empty, in the order
+// of their ids.
+func (s *Scheduler[S, V]) Held(only []string) (all []Held) {
 	s.mu.Lock()
 	paused := s.paused
 	s.mu.Unlock()
 	for id, p := range paused {
+		if len(only) > 0 && !slices.Contains(only, id) {
+			continue
+		}
 		if p.Resumed.IsZero() {
 			all = append(all, Held{Destination: id, Why: p.Why, Since: p.Since, Reason: p.Reason})
 		}
 	}
-	s.each(func(l *Lane[S, V]) {
+	s.each(only, func(l *Lane[S, V]) {
 		h := Held{Destination: l.ID}
 		switch p, paused := paused[l.ID]; {
 		case paused && p.Resumed.IsZero():

@@ -236,7 +236,7 @@ func (s *Scheduler[S, V]) Overdue(limit func(*Lane[S, V]) time.Duration) (hangin
 	}
 	s.mu.Unlock()
 	now := s.config.Now()
-	s.each(func(l *Lane[S, V]) {
+	s.each(nil, func(l *Lane[S, V]) {
 		if l.ready.len() > 0 && now.Sub(l.ready.first().since) > limit(l) {
 			ready = append(ready, s.take(l)...)
 			s.places.update(l, now)

@@ -248,20 +248,29 @@ func (s *Scheduler[S, V]) Load() (active, ready int) {
 }
 
 // Loads calls f for each destination with deliveries that are being attempted or ready, with their
-// numbers. f must not call the scheduler.
-func (s *Scheduler[S, V]) Loads(f func(destination string, active, ready int)) {
-	s.each(func(l *Lane[S, V]) {
+// numbers: for those in only, or for all if it is empty. f must not call the scheduler.
+func (s *Scheduler[S, V]) Loads(only []string, f func(destination string, active, ready int)) {
+	s.each(only, func(l *Lane[S, V]) {
 		if ready := l.batch.attempts(l.ready.len()); l.active+ready > 0 {
 			f(l.ID, l.active, ready)
 		}
 	})
 }
 
-// each calls f for each lane, with s.mu held, which f must not release. As there may be many lanes,
-// each lets go of s.mu now and then. It may leave out lanes that come or go meanwhile.
-func (s *Scheduler[S, V]) each(f func(*Lane[S, V])) {
+// each calls f for each lane of the destinations in only, or for all if it is empty, with s.mu held,
+// which f must not release. As there may be many lanes, each lets go of s.mu now and then. It may
+// leave out lanes that come or go meanwhile.
+func (s *Scheduler[S, V]) each(only []string, f func(*Lane[S, V])) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, id := range only {
+		if l := s.lanes[id]; l != nil {
+			f(l)
+		}
+	}
+	if len(only) > 0 {
+		return
+	}
 	n := 0
 	for _, l := range s.lanes {
 		f(l)

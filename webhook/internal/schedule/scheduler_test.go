@@ -620,7 +620,7 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.mu.Unlock()
 		w.fetch()
 		synctest.Wait()
-		w.Loads(func(_ string, active, _ int) {
+		w.Loads(nil, func(_ string, active, _ int) {
 			if active != 500 {
 				t.Errorf("got %d active, want 500", active)
 			}
