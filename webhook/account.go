@@ -20,12 +20,14 @@ type account struct {
 	mu      sync.Mutex // guards the fields below
 	counts  DestinationStats
 	latency Histogram[uint16]
-	failing time.Time // start of the current series of failures; zero if there is none or DisableAfter is 0
+	failing time.Time // start of the current series of failures; zero if there is none, or nobody is to be told
+	half    bool      // FailingHalf of the series was told
 	refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
 }
 
-// settled counts a settlement that is stored. The caller holds a.mu.
-func (a *account) settled(s *store.Settlement) {
+// settled counts a settlement that is stored. If it ends a series of failures, it returns the start of
+// the series. The caller holds a.mu.
+func (a *account) settled(s *store.Settlement) (failed time.Time) {
 	c := &a.counts
 	if s.Verdict != store.Retry {
 		a.refused <<= 1
@@ -34,8 +36,8 @@ func (a *account) settled(s *store.Settlement) {
 	switch s.Verdict {
 	case store.Done:
 		c.Delivered++
-		c.Outcome, a.failing = OutcomeDelivered, time.Time{}
-		return
+		c.Outcome, failed, a.failing = OutcomeDelivered, a.failing, time.Time{}
+		return failed
 	case store.Retry:
 		c.Retried++
 	case store.Bury:
@@ -56,6 +58,7 @@ func (a *account) settled(s *store.Settlement) {
 			c.Failure.Due = d.Due.UTC()
 		}
 	}
+	return time.Time{}
 }
 
 func (a *account) stats() DestinationStats {
@@ -69,14 +72,18 @@ func (a *account) stats() DestinationStats {
 	return s
 }
 
-// failingSince records a failure at now, and returns the start of the current series of failures.
-func (a *account) failingSince(now time.Time) time.Time {
+// failed records a failure at now. It returns the start of the series of failures, and its stage if
+// that is news. The second stage begins after the time half, unless that is zero.
+func (a *account) failed(now time.Time, half time.Duration) (since time.Time, stage FailingStage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failing.IsZero() {
-		a.failing = now
+	switch {
+	case a.failing.IsZero():
+		a.failing, a.half, stage = now, false, FailingBegan
+	case !a.half && half > 0 && now.Sub(a.failing) >= half:
+		a.half, stage = true, FailingHalf
 	}
-	return a.failing
+	return a.failing, stage
 }
 
 // accounts holds the accounts of the destinations, for concurrent use. At maxAccounts recent ones,

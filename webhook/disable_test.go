@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,4 +205,65 @@ func TestDisablingDelaysNoOtherDestination(t *testing.T) {
 			t.Errorf("got %d requests within 0.1 s while the store disables another destination, want 1000", n)
 		}
 	})
+}
+
+// A failureObserver records the stages of failures.
+type failureObserver struct {
+	disabledObserver
+	told []webhook.Failing
+}
+
+func (o *failureObserver) Failing(f webhook.Failing) { o.told = append(o.told, f) }
+
+// Each stage of a series of failures is told once: its begin, half of DisableAfter, and its end. A
+// series that ends with the destination disabled is not told as ended. Without DisableAfter there is no
+// half.
+func TestFailingIsToldOnceForEachStage(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		after time.Duration
+		want  []webhook.FailingStage
+	}{
+		{"before it is disabled", 2 * time.Hour, []webhook.FailingStage{webhook.FailingBegan, webhook.FailingEnded, webhook.FailingBegan, webhook.FailingHalf}},
+		{"never disabled", 0, []webhook.FailingStage{webhook.FailingBegan, webhook.FailingEnded, webhook.FailingBegan}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				recv := r.network.Receiver(hook, "", step.Answer(503))
+				o := new(failureObserver)
+				r.start(webhook.Config{DisableAfter: tt.after, Destinations: crm(hook), Observers: []webhook.Observer{o}})
+				begin := time.Now()
+				for i := range 5 {
+					r.track(fmt.Sprint("m", i))
+				}
+				time.Sleep(30 * time.Minute)
+				recv.SetScript(step.Answer(200))
+				time.Sleep(30 * time.Minute)
+				recv.SetScript(step.Answer(410))
+				r.track("refused")
+				recv.SetScript(step.Answer(500))
+				r.track("failed")
+				time.Sleep(4 * time.Hour)
+				synctest.Wait()
+				var stages []webhook.FailingStage
+				for _, f := range o.told {
+					stages = append(stages, f.Stage)
+				}
+				if diff := cmp.Diff(tt.want, stages); diff != "" {
+					t.Fatalf("stages (-want +got):\n%s", diff)
+				}
+				first, ended, half := o.told[0], o.told[1], o.told[len(o.told)-1]
+				want := webhook.Failing{Destination: "crm", Stage: webhook.FailingBegan, Since: first.Since, Reason: webhook.ReasonServerError, Status: 503}
+				if diff := cmp.Diff(want, first); diff != "" || first.Since.Sub(begin) > time.Second {
+					t.Errorf("the first, %v after the begin (-want +got):\n%s", first.Since.Sub(begin), diff)
+				}
+				if !ended.Since.Equal(first.Since) || ended.Reason != "" {
+					t.Errorf("ended = %+v, want the series that began at %v", ended, first.Since)
+				}
+				if disabled := len(o.disabled) == 1; disabled != (tt.after > 0) || disabled && !o.disabled[0].FailingSince.Equal(half.Since) {
+					t.Errorf("disabled = %+v, want the series of %+v", o.disabled, half)
+				}
+			})
+		})
+	}
 }

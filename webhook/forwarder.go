@@ -48,6 +48,7 @@ func New(c Config) (*Forwarder, error) {
 		nothing: &target{limits: schedule.Limits{Slots: c.MaxConcurrent, Window: c.Window}},
 	}
 	f.recorder.config = &f.config
+	f.recorder.failures = slices.ContainsFunc(c.Observers, func(o Observer) bool { _, ok := o.(FailureObserver); return ok })
 	f.directory.answers.config = &f.config
 	f.clients = newClients(&f.config, f.attempts)
 	for i := range c.Destinations {

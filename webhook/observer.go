@@ -12,7 +12,8 @@ import (
 // is logged. It must not call runtime.Goexit, as FailNow of a test does.
 //
 // The arguments hold no secrets, except those that callers put into bodies. A method must not
-// change them, and must copy what it keeps. An Observer may also be a DisableObserver.
+// change them, and must copy what it keeps. An Observer may also be a DisableObserver or
+// a FailureObserver.
 type Observer interface {
 	// Accepted is called when events are durable, before Forward or ForwardEvents returns, but under
 	// load perhaps after Attempted for these events.
@@ -54,4 +55,30 @@ type Attempted struct {
 	Attempt // the request; it has no Answer if the endpoint took the delivery
 	Outcome Outcome
 	Due     time.Time // when the Delivery is attempted again, zero if it is not
+}
+
+// A FailureObserver is an Observer that is told how a destination fails, before it is disabled.
+type FailureObserver interface {
+	// Failing is called once for each stage of a series of failures. Each node tells what it has seen
+	// itself since its start, so several nodes may tell the same.
+	Failing(Failing)
+}
+
+// FailingStage says how far a series of failures has come.
+type FailingStage string
+
+const (
+	FailingBegan FailingStage = "began" // the first failure, or the first one after a success
+	FailingHalf  FailingStage = "half"  // half of Config.DisableAfter is over without a success
+	FailingEnded FailingStage = "ended" // a delivery succeeded, which is stored
+)
+
+// Failing is a stage of a series of failed attempts of a destination, without a success in between.
+// Disabling the destination ends the series, too; see DisableObserver.
+type Failing struct {
+	Destination string
+	Stage       FailingStage
+	Since       time.Time // of the first failure
+	Reason      Reason    // of the latest failure, "" with FailingEnded
+	Status      int       // of its answer, 0 if there was none
 }

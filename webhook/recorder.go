@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A recorder counts what happens to deliveries, logs it and tells the observerss.
+// A recorder counts what happens to deliveries, logs it and tells the observers.
 type recorder struct {
 	config   *Config
+	failures bool    // an observer is a FailureObserver
 	total    account // of all destinations
 	accounts accounts
 
@@ -40,6 +41,15 @@ func (r *recorder) requested(d *Delivery, batch []*Delivery, res *result, due ti
 		})
 	}
 	r.tell(func(o Observer) { o.Attempted(Attempted{*d, batch, res.attempt, res.outcome, due}) })
+}
+
+// failed tells the observers of a stage of a series of failures.
+func (r *recorder) failed(f Failing) {
+	r.tell(func(o Observer) {
+		if o, ok := o.(FailureObserver); ok {
+			o.Failing(f)
+		}
+	})
 }
 
 // tell calls call with each observer, and recovers a panic in it.

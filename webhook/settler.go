@@ -206,7 +206,15 @@ func (s *settler) stored(ss []store.Settlement) {
 		d := &v.Delivery
 		bytes += int64(len(d.Body))
 		if v.Verdict != store.Return {
-			s.recorder.countFor(d.Destination, func(a *account) { a.settled(v) })
+			var failed time.Time
+			s.recorder.countFor(d.Destination, func(a *account) {
+				if since := a.settled(v); !since.IsZero() {
+					failed = since
+				}
+			})
+			if !failed.IsZero() && s.recorder.failures {
+				s.recorder.failed(Failing{Destination: d.Destination, Stage: FailingEnded, Since: failed})
+			}
 		}
 		switch {
 		case v.Verdict == store.Done || v.Verdict == store.Bury:

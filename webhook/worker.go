@@ -98,7 +98,7 @@ func (w *worker) judge(l *lane, results []result, s *store.Settlement) (answered
 				"destination", l.ID, "reason", f.Reason)
 		}
 	}
-	if w.config.DisableGone || w.config.DisableAfter > 0 {
+	if w.config.DisableGone || w.config.DisableAfter > 0 || w.recorder.failures {
 		w.disableIfDue(l, results, s)
 	}
 	return !failing

@@ -9,13 +9,16 @@ import (
 )
 
 // disableIfDue disables the destination of l if Config.DisableGone or Config.DisableAfter says so
-// after a failed attempt with these results. s is the settlement of the attempt. If the store
-// fails, the next failed attempt tries again.
+// after a failed attempt with these results. Before that, it tells the observers that the destination
+// fails. s is the settlement of the attempt. If the store fails, the next failed attempt tries again.
 func (w *worker) disableIfDue(l *lane, results []result, s *store.Settlement) {
 	now := w.config.now().UTC()
 	d := Disabled{Destination: l.ID, Since: now, FailingSince: now, Reason: lastReason(&s.Delivery), Status: results[len(results)-1].attempt.Status}
-	if w.config.DisableAfter > 0 {
-		d.FailingSince = w.recorder.accounts.of(l.ID).failingSince(now)
+	if w.config.DisableAfter > 0 || w.recorder.failures {
+		var stage FailingStage
+		if d.FailingSince, stage = w.recorder.accounts.of(l.ID).failed(now, w.config.DisableAfter/2); stage != "" {
+			w.recorder.failed(Failing{l.ID, stage, d.FailingSince, d.Reason, d.Status})
+		}
 	}
 	gone := w.config.DisableGone && s.Verdict == store.Bury
 	for i := range results {
