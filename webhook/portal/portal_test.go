@@ -240,7 +240,7 @@ func TestEndpointIsChangedDisabledRotatedAndDeleted(t *testing.T) {
 		if n := len(receiver.Requests()); n != 0 {
 			t.Errorf("a disabled endpoint got %d requests", n)
 		}
-		now = w.do(200, "PATCH", path, object{"version": now["version"], "enabled": true})
+		w.do(200, "PATCH", path, object{"version": now["version"], "enabled": true})
 		time.Sleep(5 * time.Second)
 		rotated := w.do(200, "POST", path+"/rotate", object{})
 		ends := rotated["endpoint"].(object)["oldSecrets"].([]any)
