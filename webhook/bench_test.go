@@ -14,25 +14,63 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
+var stores = []struct {
+	name string
+	open func(b *testing.B) webhook.Store
+}{
+	{"mem", func(*testing.B) webhook.Store { return testkit.Must(memqueue.Open(memqueue.Config{})) }},
+	{"file", openFile},
+}
+
 // BenchmarkDeliveries reports deliveries per second and their processor time, and compares them
 // with bare HTTP requests; see bench.Load.Compare. The receiver runs in another process.
 func BenchmarkDeliveries(b *testing.B) {
-	for _, store := range []struct {
-		name string
-		open func(b *testing.B) webhook.Store
-	}{
-		{"mem", func(*testing.B) webhook.Store { return testkit.Must(memqueue.Open(memqueue.Config{})) }},
-		{"file", openFile},
-	} {
+	for _, s := range stores {
 		for _, destinations := range []int{1, 10} {
 			for _, concurrency := range []int{16, 64, 128} {
-				b.Run(fmt.Sprintf("store=%s/destinations=%d/concurrency=%d", store.name, destinations, concurrency), func(b *testing.B) {
-					l := bench.NewLoad(b, store.open(b), destinations, concurrency)
+				b.Run(fmt.Sprintf("store=%s/destinations=%d/concurrency=%d", s.name, destinations, concurrency), func(b *testing.B) {
+					l := bench.NewLoad(b, s.open(b), destinations, concurrency)
 					b.ReportAllocs()
 					l.Compare(func() time.Duration { return cpuTime(b) })
 				})
 			}
 		}
+	}
+}
+
+// BenchmarkBatches compares a destination that takes 100 events in a request with one that takes one.
+// It measures them alternately. x_single is the ratio of their events per second, and us is the
+// processor time of an event in this process; the receiver runs in another one.
+func BenchmarkBatches(b *testing.B) {
+	for _, s := range stores {
+		b.Run("store="+s.name, func(b *testing.B) {
+			const concurrency = 64
+			round := *bench.Round
+			rawURL := bench.Receiver(b)
+			var loads [2]*bench.Load
+			for i, batch := range []webhook.Batch{{}, {MaxEvents: 100, MaxWait: 10 * time.Millisecond}} {
+				ended := bench.NewEndings()
+				c := webhook.Config{Store: s.open(b), Observers: []webhook.Observer{ended}}
+				loads[i] = bench.StartLoadTo(b, c, ended, rawURL, 1, concurrency, webhook.Destination{Batch: batch})
+				loads[i].Forward(round)
+			}
+			var took, cpu [2]time.Duration
+			n := 0
+			for b.Loop() {
+				for i, l := range loads {
+					c := cpuTime(b)
+					took[i] += l.Forward(round)
+					cpu[i] += cpuTime(b) - c
+				}
+				n += round
+			}
+			for i, name := range []string{"single", "batched"} {
+				b.ReportMetric(float64(n)/took[i].Seconds(), name+"/s")
+				b.ReportMetric(float64(cpu[i].Microseconds())/float64(n), name+"_us")
+			}
+			b.ReportMetric(took[0].Seconds()/took[1].Seconds(), "x_single")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }
 

@@ -40,6 +40,13 @@ var runs = []run{
 		{"the same in files at 10, to a bare `http.Transport`", "Deliveries/store=file/destinations=10/concurrency=64", "x_bare", " x"},
 		{"its processor time in files beyond that of the bare request", "Deliveries/store=file/destinations=10/concurrency=64", "us_more", " us"},
 	}},
+	{"batches", "webhook", "^BenchmarkBatches$", []string{"-benchtime", "30x", "-bench.round=10000"}, glance, []value{
+		{"100 events in a request, store in memory, 1 destination", "Batches/store=mem", "batched/s", " events/s"},
+		{"the same, to one event in a request", "Batches/store=mem", "x_single", " x"},
+		{"100 events in a request, store in files, each commit synced", "Batches/store=file", "batched/s", " events/s"},
+		{"the same in files, to one event in a request", "Batches/store=file", "x_single", " x"},
+		{"processor time of such an event in files, without the receiver's", "Batches/store=file", "batched_us", " us"},
+	}},
 	{"post", "webhook/internal/wire", "^BenchmarkPost$", nil, []string{"-benchtime", "1000x"}, []value{
 		{"one request on a kept connection", "Post/client=wire", "ns/op", " ns"},
 		{"its allocations on a kept connection", "Post/client=wire", "allocs/op", ""},

@@ -70,12 +70,19 @@ func NewLoad(b *testing.B, q webhook.Store, destinations, concurrency int) *Load
 // the forwarder and its store.
 func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, destinations, concurrency int) *Load {
 	b.Helper()
+	return StartLoadTo(b, c, ended, rawURL, destinations, concurrency, webhook.Destination{})
+}
+
+// StartLoadTo is StartLoad for destinations with more settings, such as a Batch.
+func StartLoadTo(b *testing.B, c webhook.Config, ended *Endings, rawURL string, destinations, concurrency int, settings webhook.Destination) *Load {
+	b.Helper()
 	l := &Load{b: b, url: rawURL, concurrency: concurrency, ended: ended}
 	c.MaxInFlight, c.MaxConcurrent = concurrency, concurrency
 	for i := range destinations {
-		id := fmt.Sprint("d", i)
-		l.Destinations = append(l.Destinations, id)
-		c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Secret: "shh", Endpoints: []webhook.Endpoint{{URL: rawURL}}})
+		d := settings
+		d.ID, d.Secret, d.Endpoints = fmt.Sprint("d", i), "shh", []webhook.Endpoint{{URL: rawURL}}
+		l.Destinations = append(l.Destinations, d.ID)
+		c.Destinations = append(c.Destinations, d)
 	}
 	f, err := webhook.New(c)
 	if err != nil {
