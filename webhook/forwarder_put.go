@@ -365,7 +365,7 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 		if p.Keep {
 			f.schedule.Start(item{Destination: p.Destination, Size: int64(len(p.Body))})
 		}
-		if r.Stored || err != nil && !errors.Is(err, ErrQueueFull) { // an error may come too late
+		if r.Stored && !r.Behind || err != nil && !errors.Is(err, ErrQueueFull) { // an error may come too late
 			f.schedule.Note(p.Destination, p.Due, time.Time{})
 		}
 	}

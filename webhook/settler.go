@@ -196,8 +196,17 @@ func recordOf(v *store.Settlement, at time.Time) Record {
 	return r
 }
 
+// released returns when the delivery is due that was behind the one of v, zero if there is none. If the
+// store has failed, it may have released one without saying so: then there may be one that is due now.
+func (s *settler) released(v *store.Settlement) time.Time {
+	if v.Released.IsZero() && v.Delivery.Key != "" && s.failure != nil {
+		return s.config.now()
+	}
+	return v.Released
+}
+
 // stored counts settlements that are stored. It tells the scheduler of the deliveries that wait
-// again, and the observer of those that have ended.
+// again, or are due because another with their Key has ended, and the observer of those that have ended.
 func (s *settler) stored(ss []store.Settlement) {
 	now := time.Now()
 	bytes := int64(0)
@@ -219,6 +228,9 @@ func (s *settler) stored(ss []store.Settlement) {
 		switch {
 		case v.Verdict == store.Done || v.Verdict == store.Bury:
 			s.recorder.tell(func(o Observer) { o.Ended(recordOf(v, now.UTC())) })
+			if due := s.released(v); !due.IsZero() {
+				s.schedule.Note(d.Destination, due, time.Time{})
+			}
 		case d.Expires.IsZero():
 			s.schedule.Note(d.Destination, d.Due, time.Time{})
 		default:

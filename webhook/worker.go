@@ -24,6 +24,7 @@ type worker struct {
 
 	left    bool                 // the attempt has left its slot, so the worker ends
 	open    []*endpoint          // the endpoints that the current delivery goes to
+	last    <-chan struct{}      // closed when the last request of a delivered one has ended; nil if it has
 	results [MaxEndpoints]result // of the endpoints in open
 	batch   []*Delivery          // of the current attempt, in the order of Seq; see deliverBatch
 	ends    []store.Settlement   // of the deliveries in batch
@@ -135,9 +136,18 @@ func (w *worker) lookUp(slot *slot, l *lane) (t *target, hold HoldKind, err erro
 }
 
 // settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one
-// fetch share an array, which stays in memory until the slowest of them has ended.
+// fetch share an array, which stays in memory until the slowest of them has ended. The next delivery
+// with the Key of d starts once the outcome is stored, so that waits for the last request of d.
 func (w *worker) settle(l *lane, d *Delivery, s store.Settlement) {
-	w.settler.add(s)
+	if last := w.last; last != nil && d.Key != "" {
+		w.requests.Go(func() {
+			<-last
+			w.settler.add(s)
+		})
+	} else {
+		w.settler.add(s)
+	}
+	w.last = nil
 	w.log(l, &s)
 	*d = Delivery{}
 }

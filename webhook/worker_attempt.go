@@ -63,7 +63,7 @@ func (w *worker) decide(d *Delivery, t *target, results []result, now time.Time,
 // sendToAll sends d to several endpoints at once. It returns when one has taken d, or all requests
 // have failed. After one has taken d, the other requests may run to their end, so that their
 // endpoints get d too, for at most MaxConcurrent deliveries of a destination at a time. Beyond
-// that, they are cancelled.
+// that, they are cancelled. w.last says when they have ended.
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ctx, cut := context.WithCancelCause(w.attempts)
 	type ending struct {
@@ -92,7 +92,10 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 			l.State.stragglers.Add(-1)
 			cut(errors.New("webhook: another endpoint has taken the delivery"))
 		}
+		last := make(chan struct{})
+		w.last = last
 		w.requests.Go(func() {
+			defer close(last)
 			for range left {
 				end := <-ends
 				w.recorder.requested(&of, nil, &end.result, time.Time{})
