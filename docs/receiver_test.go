@@ -62,7 +62,7 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			{ID: "standard, wrong secret", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret()}},
 			{ID: "standard, signed by the other scheme", Endpoints: endpoint("/standard"), Secret: xSecret},
 		},
-		Timeout:     time.Minute, // interpreters may be slow
+		Retries:     &webhook.Retries{Timeout: 30 * time.Second}, // interpreters may be slow
 		Observers:   []webhook.Observer{ended},
 		DialContext: dial,
 	})

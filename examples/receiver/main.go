@@ -46,37 +46,31 @@ func main() {
 var seen sync.Map
 
 func receive(w http.ResponseWriter, r *http.Request) {
+	var events []signature.Event    // one, or those of a batch
 	body, err := io.ReadAll(r.Body) // the Handler has bounded it
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+	if err == nil {
+		events, err = signature.Events(r.Header.Get(signature.StandardID), body)
 	}
-	events, err := signature.Events(r.Header.Get(signature.StandardID), body) // one, or those of a batch
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	for _, e := range events {
-		if err := work(e); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
+		work(e)
 	}
 }
 
-func work(e signature.Event) error {
+func work(e signature.Event) {
 	var message struct{ Type, UserID, Event, MessageID string }
 	if err := json.Unmarshal(e.Body, &message); err != nil {
-		return err
+		log.Printf("webhook %s: %v", e.ID, err)
+		return // it would fail again
 	}
 	// Webhooks arrive at least once. A deletion request has no messageId, so this example
 	// may work on it twice. If write keys are public, use e.ID in place of messageId; requests
 	// with a Standard Webhooks signature have it.
-	if message.MessageID != "" {
-		if _, again := seen.LoadOrStore(message.MessageID, true); again {
-			return nil
-		}
+	if _, again := seen.LoadOrStore(message.MessageID, true); again && message.MessageID != "" {
+		return
 	}
 	log.Printf("%s %q of user %s", message.Type, message.Event, message.UserID)
-	return nil
 }

@@ -93,7 +93,7 @@ func newSender(d disk, to *receiver) (*sender, error) {
 		return nil, err
 	}
 	f, err := webhook.New(webhook.Config{
-		Store: store, MaxInFlight: 16, Timeout: time.Minute,
+		Store: store, MaxInFlight: 16, Retries: &webhook.Retries{Timeout: 30 * time.Second},
 		Destinations: []webhook.Destination{{
 			ID: "crm", StandardSecrets: []signature.Secret{signature.NewStandardSecret()}, Endpoints: []webhook.Endpoint{{URL: to.URL}},
 		}},

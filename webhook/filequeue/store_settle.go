@@ -55,6 +55,7 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (n int, err e
 		size := int64(0)
 		var bad error
 		for i := n; i < len(ss) && len(ts) < maxSettled && size < maxSettledBytes; i++ {
+			ss[i].Released = time.Time{} // this store keeps no order by key
 			var t transition
 			if t, bad = settlement(s, &ss[i]); bad != nil {
 				break
