@@ -10,7 +10,8 @@ import (
 type position struct{ seg, off uint32 }
 
 // An entry is the part of a delivery, or of another record, that the index keeps: 40 bytes, without
-// the body, the id and the name.
+// the body, the id and the name. In lane.behind, due is the hash of the key, and state has what due is
+// otherwise.
 type entry struct {
 	due    int64 // in microseconds; the time of death in lane.dead, of delivery in lane.history
 	seq    uint64

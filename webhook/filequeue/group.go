@@ -156,7 +156,9 @@ func (g *group) move(moves []move, from *segment) {
 			} else { // the rest of the delivery is in another segment
 				e.setState(&m.copy)
 			}
-			e.due = m.entry.due // may differ from the one on the disk; see postpone
+			if e.due = m.entry.due; m.from.kind == kindBehind { // may differ from the one on the disk; see postpone
+				e.state = m.entry.state
+			}
 			g.index.count(e, 1)
 		}
 	})

@@ -38,9 +38,14 @@ type lane struct {
 	fresh, retries queue
 	dead, history  queue
 	claimed        int // those in index.claims, and in no queue
+
+	// See order.go for the fields below.
+	behind queue
+	firsts map[uint64]uint64 // the key of each first delivery that has one, by its sequence number
+	keys   map[uint64]int    // how many first deliveries a key has: one or, after damage, more
 }
 
-func (l *lane) waiting() int { return l.fresh.len + l.retries.len + l.claimed }
+func (l *lane) waiting() int { return l.fresh.len + l.retries.len + l.claimed + l.behind.len }
 
 func (l *lane) queue(k kind) *queue {
 	switch k {
@@ -50,6 +55,8 @@ func (l *lane) queue(k kind) *queue {
 		return &l.history
 	case kindRetry:
 		return &l.retries
+	case kindBehind:
+		return &l.behind
 	}
 	return &l.fresh
 }
@@ -138,9 +145,10 @@ func (x *index) lane(name string) *lane {
 	return l
 }
 
-// prune removes the lane of a destination if it has no deliveries.
+// prune removes the lane of a destination if it has no deliveries, nor one whose transition is in
+// progress and that has a key.
 func (x *index) prune(destination string) {
-	if l := x.lanes[destination]; l != nil && l.waiting()+l.dead.len+l.history.len == 0 {
+	if l := x.lanes[destination]; l != nil && l.waiting()+l.dead.len+l.history.len+len(l.firsts) == 0 {
 		delete(x.lanes, destination)
 	}
 }
@@ -154,7 +162,9 @@ func (x *index) visit(f func(id queueID, e entry)) {
 	defer x.mu.Unlock()
 	var all []queueID
 	for name := range x.lanes {
-		all = append(all, queueID{kindFresh, name}, queueID{kindRetry, name}, queueID{kindDead, name}, queueID{kindDelivered, name})
+		for _, k := range kinds {
+			all = append(all, queueID{k, name})
+		}
 	}
 	for _, id := range all {
 		for last, more := firstRank, true; more; {

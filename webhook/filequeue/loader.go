@@ -297,6 +297,7 @@ func (ld *loader) put(g *segment, r *record) {
 		return
 	}
 	e, k := entryOf(r), r.kind
+	destination, key := r.destination()
 	if r.damaged {
 		ld.store.reader.load([]pinned{ld.store.index.segs.pin(e, 0)}, func(_ *pinned, _ *record, d *store.Record, _ error) {
 			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.id.name(), r.pos.off, d.MessageID, d.Destination)
@@ -309,15 +310,23 @@ func (ld *loader) put(g *segment, r *record) {
 		e.setState(&state)
 	}
 	if state.damaged {
-		ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.store.index.segs[state.pos.seg].id.name(), state.pos.off, r.payload)
+		ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.store.index.segs[state.pos.seg].id.name(), state.pos.off, destination)
 	}
 	ld.store.index.count(&e, 1)
 	if k == kindDelivered {
 		ld.store.index.kept += e.bytes()
 	}
-	l := ld.store.index.lanes[string(r.payload)] // this look-up allocates no string; the method lane does
+	l := ld.store.index.lanes[string(destination)] // this look-up allocates no string; the method lane does
 	if l == nil {
-		l = ld.store.index.lane(string(r.payload))
+		l = ld.store.index.lane(string(destination))
+	}
+	switch {
+	case key == 0 || k == kindDead || k == kindDelivered:
+	case k == kindRetry || stated: // only the first one of a key is attempted
+		l.lead(e.seq, key)
+	default: // perhaps the first one; see lane.sort
+		k = kindBehind
+		e.wait(key)
 	}
 	l.queue(k).collect(e)
 }
@@ -327,9 +336,7 @@ func (ld *loader) finish() {
 	x := ld.store.index
 	x.documents.changes.Forget(ld.seq)
 	for _, l := range x.lanes {
-		for _, q := range []*queue{&l.fresh, &l.retries, &l.dead, &l.history} {
-			q.sort()
-		}
+		l.sort()
 	}
 	slices.Reverse(ld.keys)
 	slices.SortStableFunc(ld.keys, func(a, b timedKey) int { return cmp.Compare(a.at, b.at) })

@@ -79,13 +79,21 @@ func (q *queue) first() *entry {
 	return &q.chunks[0].all[0]
 }
 
-// at returns the entry with a rank, or nil.
-func (q *queue) at(r rank) *entry {
+// from returns the first entry that is not before r, or nil.
+func (q *queue) from(r rank) *entry {
 	c, i := q.find(r)
-	if c == len(q.chunks) || q.chunks[c].all[i].rank() != r {
+	if c == len(q.chunks) {
 		return nil
 	}
 	return &q.chunks[c].all[i]
+}
+
+// at returns the entry with a rank, or nil.
+func (q *queue) at(r rank) *entry {
+	if e := q.from(r); e != nil && e.rank() == r {
+		return e
+	}
+	return nil
 }
 
 // remove removes the entry with a rank, and reports whether there was one.
@@ -158,13 +166,19 @@ func (q *queue) collect(e entry) {
 	q.bytes += e.bytes()
 }
 
-// sort puts the collected entries in order.
-func (q *queue) sort() {
-	if q.len == 0 {
-		return
+// collected returns the collected entries in order.
+func (q *queue) collected() []entry {
+	if q.chunks == nil {
+		return nil
 	}
 	all := q.chunks[0].all
 	slices.SortFunc(all, func(a, b entry) int { return a.rank().compare(b.rank()) })
+	return all
+}
+
+// sort puts the collected entries in order.
+func (q *queue) sort() {
+	all := q.collected()
 	q.chunks = nil
 	for chunk := range slices.Chunk(all, chunkLen) {
 		q.chunks = append(q.chunks, chunkOf(chunk))

@@ -175,7 +175,11 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *store.Recor
 			}
 			whole := g == nil || m.entry.put.seg == g.id.number
 			if lerr == nil {
-				m.copy, lerr = deliveryRecord(nil, m.from.kind, d, whole)
+				k := m.from.kind
+				if k == kindBehind {
+					k = kindFresh
+				}
+				m.copy, lerr = deliveryRecord(nil, k, d, whole)
 			}
 			if lerr != nil {
 				err = lerr

@@ -40,9 +40,10 @@ type kind uint8
 
 const (
 	// The first four kinds have a delivery in one of its states. The payload of a whole record is
-	// the destination, which is also the tag, and the result of Record.AppendBinary. A later
-	// record without a tag has only what changes: Reason, At, Due, Expires, Tries, Closed and
-	// Attempts. The size is the length of the body or, in kindDead and kindDelivered, the result
+	// the tag and the result of Record.AppendBinary. The tag is the destination and, with flagKeyed,
+	// the hash of the key in 8 bytes. A later record without a tag has only what changes: Reason, At,
+	// Due, Expires, Tries, Closed and Attempts.
+	// The size is the length of the body or, in kindDead and kindDelivered, the result
 	// of Delivery.Size. In these two kinds, due is the time of death or of delivery. If the time of
 	// the put is noDedup, the dedup window ignores the put.
 	kindFresh kind = iota + 1
@@ -73,6 +74,8 @@ const (
 	// behind its first record, and each change of the tables writes one.
 	kindTables
 	kindEnd // behind the last kind
+
+	kindBehind // of no record: lane.behind has deliveries of kindFresh
 )
 
 // noDedup is the time of a put that the dedup window ignores.
@@ -100,6 +103,7 @@ const (
 	flagLast              // the last one of its commit
 	flagBegin             // the first one of its op
 	flagEnd               // the last one of its op
+	flagKeyed             // a whole record of a delivery that has a key
 )
 
 // has reports whether the record has a flag.
@@ -168,6 +172,15 @@ func (r *record) delivery() bool { return r.kind <= kindDelivered }
 // whole reports whether the record has a delivery with its body.
 func (r *record) whole() bool { return r.delivery() && r.tag > 0 }
 
+// destination returns the destination in the tag of a whole record, and the hash of its key or 0.
+func (r *record) destination() (name []byte, key uint64) {
+	name = r.payload[:min(int(r.tag), len(r.payload))]
+	if n := len(name) - 8; r.has(flagKeyed) && n >= 0 {
+		return name[:n], binary.LittleEndian.Uint64(name[n:])
+	}
+	return name, 0
+}
+
 // waitingKind returns the kind of a waiting delivery.
 func waitingKind(retry bool) kind {
 	if retry {
@@ -180,14 +193,18 @@ func waitingKind(retry bool) kind {
 // changes. The payload is appended to b. It has no Seq, which is the sequence number of the record, so
 // deliveryRecord clears that of d.
 func deliveryRecord(b []byte, k kind, d *store.Record, whole bool) (record, error) {
-	part, tag := d, len(d.Destination)
+	part, from, flags := d, len(b), uint8(0)
 	if d.Seq = 0; whole {
 		b = append(b, d.Destination...)
+		if key := keyHash(d.Destination, d.Key); key != 0 {
+			b, flags = binary.LittleEndian.AppendUint64(b, key), flagKeyed
+		}
 	} else {
-		part, tag = &store.Record{Reason: d.Reason, At: d.At, Delivery: store.Delivery{
+		part = &store.Record{Reason: d.Reason, At: d.At, Delivery: store.Delivery{
 			Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
-		}}, 0
+		}}
 	}
+	tag := len(b) - from
 	payload, err := part.AppendBinary(b)
 	if err == nil && !whole && recordSize(len(payload)) > maxState {
 		err = fmt.Errorf("the attempts of a delivery have %d bytes; the limit is %d", len(payload), maxState)
@@ -196,7 +213,7 @@ func deliveryRecord(b []byte, k kind, d *store.Record, whole bool) (record, erro
 		return record{}, fmt.Errorf("filequeue: %w", err)
 	}
 	r := tagged(k, payload)
-	r.tag, r.user, r.due, r.size = uint32(tag), userHash(d.User), d.Due.UnixMicro(), uint32(len(d.Body))
+	r.tag, r.flags, r.user, r.due, r.size = uint32(tag), flags, userHash(d.User), d.Due.UnixMicro(), uint32(len(d.Body))
 	if k == kindDead || k == kindDelivered {
 		r.due, r.size = d.At.UnixMicro(), uint32(d.Size())
 	}

@@ -12,12 +12,12 @@
 // records is needed any more. If only few are needed, the store copies these to the active segment,
 // and then removes the segment.
 //
-// The index in memory has 40 bytes for each waiting delivery and for each dead letter, and about 40
-// bytes for each remembered put (Config.DedupMax). Of documents it has the latest changes, up to 1 MB,
-// and a path for each 16 KB of the tables: files of documents that never change, and that the janitor
-// merges. Bodies are read from the disk, where the system
-// usually has them in its cache. For a fast start, each sealed segment but the latest ends with a
-// hint, which has all that the index needs from it. Open goes on with the latest segment.
+// The index in memory has 40 bytes for each waiting delivery and for each dead letter, about 40
+// bytes for each remembered put (Config.DedupMax), and about 60 for each key of waiting deliveries.
+// Of documents it has the latest changes, up to 1 MB, and a path for each 16 KB of the tables: files
+// of documents that never change, and that the janitor merges. Bodies are read from the disk, where
+// the system usually has them in its cache. For a fast start, each sealed segment but the latest ends
+// with a hint, which has all that the index needs from it. Open goes on with the latest segment.
 //
 // On a full disk, the store refuses puts and nothing else. It keeps a reserve of 8 MB to settle
 // stored deliveries, which frees space. While the disk fails, calls return errors, and accepted
@@ -28,7 +28,8 @@
 //
 // To read the code, begin with record.go (the format), then writer.go and group.go (how records get
 // to the disk), index.go and loader.go (what is in memory, and how Open builds it), transition.go
-// (how a stored delivery changes), reader.go (how it is read), store_documents.go and table.go
+// (how a stored delivery changes), order.go (which of those with one key is first), reader.go (how it
+// is read), store_documents.go and table.go
 // (documents), and janitor.go (how disk space is freed).
 package filequeue
 
@@ -82,7 +83,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error
 		err = s.view(ctx, func(x *index) {
 			if all {
 				for _, l := range x.lanes {
-					if l.claimed < l.waiting() {
+					if l.claimed+l.behind.len < l.waiting() {
 						heads = append(heads, l.head())
 					}
 				}
@@ -115,6 +116,7 @@ func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
 		}
 		for _, l := range x.lanes {
 			c.Dead, c.DeadBytes, c.Delivered = c.Dead+l.dead.len, c.DeadBytes+l.dead.bytes, c.Delivered+l.history.len
+			c.Behind += l.behind.len
 			c.OldestDead = earlier(c.OldestDead, l.dead.first().dueAt())
 			c.Oldest = earlier(c.Oldest, l.head().Earliest())
 		}
@@ -136,7 +138,7 @@ func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq
 		err = s.view(ctx, func(x *index) {
 			for name, l := range store.Among(x.lanes, only) {
 				if l.waiting() > 0 {
-					all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.head().Earliest()})
+					all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Behind: l.behind.len, Oldest: l.head().Earliest()})
 				}
 			}
 		})

@@ -38,7 +38,7 @@ func (s *Store) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, d
 			s.reader.complain("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.entry.seq, d, lerr)
 			unread, err = append(unread, c), lerr
 		default:
-			d.Claim = c.id
+			d.Claim, d.Due = c.id, p.entry.dueAt() // it was due otherwise when it was put behind another one
 			dst[had+p.i] = d.Delivery
 		}
 	})

@@ -1,12 +1,10 @@
 package filequeue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -31,6 +29,8 @@ func (f *found) state() store.State {
 		return store.StateDead
 	case f.in.kind == kindDelivered:
 		return store.StateDelivered
+	case f.in.kind == kindBehind:
+		return store.StateBehind
 	}
 	return store.StateWaiting
 }
@@ -83,7 +83,7 @@ func (s *search) queue(q *queue, id queueID) {
 }
 
 // kinds are those of the queues of a lane.
-var kinds = [...]kind{kindFresh, kindRetry, kindDead, kindDelivered}
+var kinds = [...]kind{kindFresh, kindRetry, kindDead, kindDelivered, kindBehind}
 
 func (s *search) lane(l *lane) {
 	for _, k := range kinds {
@@ -118,11 +118,16 @@ func (x *index) search(l *store.Listing, n int) []found {
 	return s.found
 }
 
-// distinct returns refs, each once.
-func distinct(refs []store.Ref) []store.Ref {
-	return slices.Compact(slices.SortedFunc(slices.Values(refs), func(a, b store.Ref) int {
-		return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Destination, b.Destination))
-	}))
+// distinct returns refs in their order, each once.
+func distinct(refs []store.Ref) (all []store.Ref) {
+	had := make(map[store.Ref]bool, len(refs))
+	for _, ref := range refs {
+		if !had[ref] {
+			had[ref] = true
+			all = append(all, ref)
+		}
+	}
+	return all
 }
 
 // named returns the entries of refs. The caller holds mu.
@@ -175,7 +180,7 @@ func read(ctx context.Context, s *Store, find func(x *index) []found) (all []sto
 			unread, err = unread+1, fmt.Errorf("filequeue: %w", lerr)
 		default:
 			if d.State = f.state(); d.State == store.StateWaiting || f.claimed {
-				d.At = time.Time{} // decode sets it where the state cannot be read
+				d.At, d.Due = time.Time{}, p.entry.dueAt() // decode sets At where the state cannot be read
 			}
 			all[p.i] = *d
 		}
@@ -285,36 +290,44 @@ func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int,
 // claimed.
 func (s *Store) each(ctx context.Context, refs []store.Ref, plan func(*found, *store.Record) (transition, bool, error)) (n, claimed int, err error) {
 	for some := range slices.Chunk(distinct(refs), page) {
-		var ts []transition
-		find := func(x *index) []found {
-			return slices.DeleteFunc(x.named(some), func(f found) bool {
-				if f.claimed {
-					claimed++
-				} else if plan == nil {
-					ts = append(ts, leaving(f.in, f.entry.rank()))
+		for len(some) > 0 {
+			var ts []transition
+			find := func(x *index) []found {
+				return slices.DeleteFunc(x.named(some), func(f found) bool {
+					if f.claimed {
+						claimed++
+					} else if plan == nil {
+						ts = append(ts, leaving(f.in, f.entry.rank()))
+					}
+					return f.claimed || plan == nil
+				})
+			}
+			all, places, err := read(ctx, s, find)
+			for i := 0; i < len(all) && err == nil; i++ {
+				var t transition
+				var ok bool
+				if all[i].Seq == 0 {
+					continue
 				}
-				return f.claimed || plan == nil
-			})
-		}
-		all, places, err := read(ctx, s, find)
-		for i := 0; i < len(all) && err == nil; i++ {
-			var t transition
-			var ok bool
-			if all[i].Seq == 0 {
-				continue
+				if t, ok, err = plan(&places[i], &all[i]); ok {
+					ts = append(ts, t)
+				}
 			}
-			if t, ok, err = plan(&places[i], &all[i]); ok {
-				ts = append(ts, t)
+			if err != nil {
+				return n, claimed, err
+			}
+			if _, err := s.transit(ctx, ts); err != nil {
+				return n, claimed, err
+			}
+			some = nil
+			for i := range ts {
+				if t := &ts[i]; t.moved {
+					n++
+				} else { // it has been claimed, released or removed since read
+					some = append(some, store.Ref{Destination: t.from.destination, Seq: t.rank.seq})
+				}
 			}
 		}
-		if err != nil {
-			return n, claimed, err
-		}
-		moved, err := s.transit(ctx, ts)
-		if err != nil {
-			return n, claimed, err
-		}
-		n, claimed = n+moved, claimed+len(ts)-moved // the others have been claimed since read
 	}
 	return n, claimed, nil
 }

@@ -60,8 +60,8 @@ func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) err
 		return err
 	}
 	for i := range ts {
-		out[i].Stored = ts[i].moved
-		if out[i].Claim = 0; ts[i].claim != nil {
+		out[i] = store.Result{Stored: ts[i].moved, Behind: ts[i].behind}
+		if ts[i].claim != nil {
 			out[i].Claim = ts[i].claim.id
 		}
 	}

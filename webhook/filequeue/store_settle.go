@@ -67,6 +67,9 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (n int, err e
 			if _, err := s.transit(ctx, ts); err != nil {
 				return n, err
 			}
+			for i := range ts {
+				ss[n+i].Released = ts[i].released
+			}
 			n += len(ts)
 		}
 		if bad != nil {

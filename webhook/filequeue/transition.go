@@ -1,6 +1,10 @@
 package filequeue
 
-import "github.com/hookferry/analytics/webhook/store"
+import (
+	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
 
 // A transition moves one delivery to the queue of its next state. All that happens to deliveries are
 // transitions: puts, outcomes, replays, discards and erasures.
@@ -24,6 +28,10 @@ type transition struct {
 	entry entry
 	claim *claim
 	moved bool // the delivery was found, and is moved; or it is new and no duplicate
+
+	// apply sets these.
+	behind   bool      // the delivery is behind another one
+	released time.Time // when the delivery is due that was behind this one, or zero
 }
 
 // leaving returns the transition of an unclaimed delivery that leaves the store.
@@ -48,7 +56,7 @@ func (t *transition) revert(x *index) {
 
 // apply adds a delivery, which is new, claimed or removed from its queue, to the queue of its next
 // state.
-func (t *transition) apply(x *index) {
+func (t *transition) apply(x *index, now int64) {
 	if !t.moved {
 		return
 	}
@@ -67,9 +75,21 @@ func (t *transition) apply(x *index) {
 	if t.record.payload != nil {
 		x.count(&e, 1)
 	}
+	if to.kind != kindFresh && to.kind != kindRetry {
+		t.released = x.part(to.destination, t.entry.seq, now)
+		if !t.released.IsZero() && (t.id == 0 || t.lost) { // the scheduler does not know
+			x.announce(to.destination)
+		}
+	} else if t.record.whole() {
+		_, key := t.record.destination()
+		if t.behind = x.lane(to.destination).follow(e.seq, key); t.behind {
+			to.kind = kindBehind
+			e.wait(key)
+		}
+	}
 	switch {
-	case t.record.kind == kindGone:
-	case t.keep:
+	case to.kind == kindGone:
+	case t.keep && !t.behind:
 		t.claim = x.claim(x.lane(to.destination), e, t.record.kind == kindRetry)
 	default:
 		x.push(to, e)

@@ -189,9 +189,10 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 		g.revert(0)
 		return false, err
 	}
+	now := w.disk.Now().UnixMicro()
 	for _, ts := range g.transits {
 		for i := range ts {
-			ts[i].apply(g.index)
+			ts[i].apply(g.index, now)
 		}
 	}
 	for _, f := range g.thens {
