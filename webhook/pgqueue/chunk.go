@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -36,19 +37,25 @@ func queuesOf(destination string) [2]queueKey {
 }
 
 // chunkColumns are the columns that scanChunk reads, of chunk c. The column node follows.
-const chunkColumns = `c.id, c.first, c.destination, c.retry, c.waiting, c.outbox, coalesce(c.done::text, ''), c.items`
+const chunkColumns = `c.id, c.first, c.destination, c.retry, c.waiting, c.outbox, coalesce(c.done::text, ''), c.items, c.key, c.due`
 
 func scanChunk(r pgx.CollectableRow) (*chunk, error) {
 	var c chunk
 	var done string
 	var items []byte
-	err := r.Scan(&c.id, &c.first, (*text)(&c.queue.destination), &c.queue.retries, &c.waiting, &c.outbox, &done, &items, &c.owner)
+	err := r.Scan(&c.id, &c.first, (*text)(&c.queue.destination), &c.queue.retries, &c.waiting, &c.outbox, &done, &items, &c.order, &c.due, &c.owner)
 	c.decode(items, done)
+	if c.order.Valid && len(c.items) == 1 && c.items[0].state == free {
+		c.items[0].d.Due = timeOf(c.due) // the record has the one before it was released
+	}
 	return &c, err
 }
 
+// behind is the node of chunks that are behind another chunk with their Key.
+const behind = -1
+
 // claimPicked claims the chunks that a CTE named picked has locked, except those that a node had
-// claimed. It returns all of them, with the node from before. $1 is the id of this node.
+// claimed, or that are behind another one. It returns all of them, with the node from before. $1 is the id of this node.
 const claimPicked = `
 UPDATE S.chunk c SET node = CASE p.node WHEN 0 THEN $1 ELSE p.node END FROM picked p
 WHERE c.part = p.part AND c.id = p.id
@@ -59,11 +66,13 @@ type chunk struct {
 	id      int64 // the last two bits are the partition
 	first   int64 // no delivery has a smaller number; the first one that was put in this chunk has it
 	queue   queueKey
-	owner   int64  // the node that had claimed it before the query, or 0
-	outbox  bool   // PutTx has stored the chunk, and its first claim has not ended
-	waiting int    // how many deliveries are not done, according to the row
-	items   []item // all deliveries, settled or not, but none behind an item of unreadable length
-	damaged error  // why a delivery could not be read
+	order   pgtype.UUID // of the Key of its only delivery, not valid if that has none; see orderOf
+	owner   int64       // the node that had claimed it before the query, 0, or behind
+	due     int64       // when its first delivery was due, according to the row
+	outbox  bool        // PutTx has stored the chunk, and its first claim has not ended
+	waiting int         // how many deliveries are not done, according to the row
+	items   []item      // all deliveries, settled or not, but none behind an item of unreadable length
+	damaged error       // why a delivery could not be read
 	size    int64
 	used    time.Time // when it was claimed, or a claim of one of its deliveries last began or ended
 	// inHand is how many items have the state inHand or storing. A damaged chunk counts as one more, and
@@ -142,8 +151,8 @@ func (c *chunk) doneBits() string {
 	return string(bits)
 }
 
-// due returns the earliest due time of the deliveries that are not settled, or never.
-func (c *chunk) due() int64 {
+// nextDue returns the earliest due time of the deliveries that are not settled, or never.
+func (c *chunk) nextDue() int64 {
 	due := int64(never)
 	for i := range c.items {
 		if it := &c.items[i]; it.state != settled {

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A claimer claims chunks, hands out their deliveries, stores the outcomes, and gives the chunks back.
@@ -25,6 +27,7 @@ type claimer struct {
 	fetched     atomic.Int64        // when Fetch was last called, in microseconds since 1970
 	firstClaims atomic.Int64        // the result of FirstClaims
 	history     history
+	owed        store.Signal // that the database has keys whose next delivery is to be released
 
 	// claiming keeps reconcile apart from calls that have changed claims in the database but not yet
 	// in memory. These calls hold a read lock, reconcile holds the write lock.
@@ -40,7 +43,7 @@ type claimer struct {
 
 func newClaimer(db *database, h *heartbeat, m *memory) *claimer {
 	return &claimer{
-		db: db, heartbeat: h, memory: m, freeing: make(map[int64]bool), history: history{db: db},
+		db: db, heartbeat: h, memory: m, freeing: make(map[int64]bool), history: history{db: db}, owed: store.NewSignal(),
 		fetching: semaphore.NewWeighted(1), settling: semaphore.NewWeighted(1),
 	}
 }
@@ -100,15 +103,20 @@ func (cl *claimer) claim(ctx context.Context, more func(*pgx.Batch), sql string,
 		}
 		for _, c := range chunks {
 			if c.owner == 0 {
-				cl.memory.install(c)
-				if c.outbox {
-					cl.firstClaims.Add(int64(c.waiting))
-				}
+				cl.installFirst(c)
 			}
 		}
 		return nil
 	})
 	return chunks, err
+}
+
+// installFirst adds a chunk to memory that no node had claimed before. The caller holds memory.mu.
+func (cl *claimer) installFirst(c *chunk) {
+	cl.memory.install(c)
+	if c.outbox {
+		cl.firstClaims.Add(int64(c.waiting))
+	}
 }
 
 // idleClaim is how long a chunk stays claimed while none of its deliveries is handed out.
@@ -125,7 +133,7 @@ func (cl *claimer) release(ctx context.Context, idle time.Duration) error {
 		node := cl.memory.node
 		for _, c := range cl.memory.chunks {
 			if c.inHand == 0 && time.Since(c.used) >= idle {
-				chunks, ids, dues, names = append(chunks, c), append(ids, c.id), append(dues, c.due()), append(names, c.queue.destination)
+				chunks, ids, dues, names = append(chunks, c), append(ids, c.id), append(dues, c.nextDue()), append(names, c.queue.destination)
 			}
 		}
 		cl.memory.forget(chunks...)
@@ -233,7 +241,7 @@ func (cl *claimer) compare(stored []claimed, since time.Time) (unknown []int64) 
 }
 
 // claimedSQL waits for transactions that are storing outcomes.
-const claimedSQL = `SELECT id, waiting, outbox, coalesce(done::text, '') FROM S.chunk WHERE node <> 0 AND node = $1 FOR UPDATE`
+const claimedSQL = `SELECT id, waiting, outbox, coalesce(done::text, '') FROM S.chunk WHERE node > 0 AND node = $1 FOR UPDATE`
 
 // In freeSQL, $1 is the channel, $2 the id of this node, $3 the chunks and $4 their due times, or an
 // empty array.

@@ -80,8 +80,10 @@ func (cl *claimer) stored(drafts []*draft, node int64, r *putResult) {
 		}
 		switch {
 		case waiting == 0: // the database has no such chunk
+		case i < len(r.behinds) && r.behinds[i]:
+			d.entries[0].behind = true
 		case d.mine && node == cl.memory.node:
-			c := &chunk{id: r.chunks[i], first: r.chunks[i] / 4 * chunkItems, queue: d.queue, waiting: waiting}
+			c := &chunk{id: r.chunks[i], first: r.chunks[i] / 4 * chunkItems, queue: d.queue, order: d.order, waiting: waiting}
 			c.decode(d.data, string(done))
 			for j, e := range d.entries {
 				if e.keep && !e.known && alive {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -37,7 +38,7 @@ func (cl *claimer) settleAll(ctx context.Context, ss []store.Settlement, keeps b
 // node still claims all the chunks. After the error err the settlements may be stored or not.
 func (cl *claimer) settleSome(ctx context.Context, ss []store.Settlement, keeps bool) (n int, refused, err error) {
 	err = cl.exchange(ctx, cl.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
-		t := &settling{claimer: cl, ended: make(map[*chunk]int), keeps: keeps}
+		t := &settling{claimer: cl, ended: make(map[*chunk]int), first: make(map[pgtype.UUID]*store.Settlement), keeps: keeps}
 		if n, refused, err = t.collect(ss); err != nil || len(t.ended) == 0 {
 			return err
 		}

@@ -2,6 +2,7 @@ package pgqueue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,14 +45,31 @@ func (cl *claimer) sweep(ctx context.Context, ids []int64, f func(*store.Deliver
 		}
 		defer held.Release(1)
 	}
+	for err == nil && len(ids) > 0 {
+		var n, skipped int
+		n, skipped, ids, err = cl.sweepOnce(ctx, ids, f)
+		changed, claimed = changed+n, claimed+skipped
+	}
+	return changed, claimed, err
+}
+
+// sweepOnce does what sweep says. It returns the ids of chunks that were released meanwhile, so that
+// they have to be swept again.
+func (cl *claimer) sweepOnce(ctx context.Context, ids []int64, f func(*store.Delivery) store.Verdict) (changed, claimed int, again []int64, err error) {
 	chunks, err := cl.claim(ctx, func(*pgx.Batch) {}, sweepSQL, ids)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, nil, err
+	}
+	if changed, again, err = cl.removeBehind(ctx, chunks, f); err != nil {
+		return changed, 0, nil, err
 	}
 	var items []*item
 	var ss []store.Settlement
 	cl.memory.mu.Lock()
 	for _, c := range chunks {
+		if c.owner == behind {
+			continue
+		}
 		own, mine := cl.memory.chunks[c.id]
 		if mine {
 			c = own
@@ -71,9 +89,10 @@ func (cl *claimer) sweep(ctx context.Context, ids []int64, f func(*store.Deliver
 		}
 	}
 	cl.memory.mu.Unlock()
-	changed, err = cl.settleAll(ctx, ss, false)
+	n, err := cl.settleAll(ctx, ss, false)
+	changed += n
 	cl.memory.mu.Lock()
-	cl.memory.takeBack(items[changed:]...)
+	cl.memory.takeBack(items[n:]...)
 	for _, c := range chunks {
 		if c.owner == 0 {
 			c.used = time.Time{} // so that release gives it back
@@ -83,8 +102,38 @@ func (cl *claimer) sweep(ctx context.Context, ids []int64, f func(*store.Deliver
 	if err == nil {
 		err = cl.release(ctx, idleClaim)
 	}
-	return changed, claimed, err
+	return changed, claimed, again, err
 }
+
+// removeBehind removes those of some chunks that are behind another one, and for which f returns Done. It
+// returns how many it has removed, and the ids of those that are not behind any more.
+func (cl *claimer) removeBehind(ctx context.Context, chunks []*chunk, f func(*store.Delivery) store.Verdict) (n int, released []int64, err error) {
+	for _, c := range chunks {
+		for i := range c.items {
+			if d := c.items[i].d; c.owner == behind && c.items[i].state == free && f(&d) == store.Done {
+				released = append(released, c.id)
+			}
+		}
+	}
+	if len(released) == 0 {
+		return 0, nil, nil
+	}
+	type row struct {
+		ID     int64
+		Outbox bool
+	}
+	removed, err := collect(ctx, cl.db.pool, pgx.RowToStructByPos[row], cl.db.in(removeBehindSQL), released)
+	for _, r := range removed {
+		released = slices.DeleteFunc(released, func(id int64) bool { return id == r.ID })
+		if r.Outbox {
+			cl.firstClaims.Add(1)
+		}
+	}
+	return len(removed), released, err
+}
+
+const removeBehindSQL = `DELETE FROM S.chunk c USING unnest($1::bigint[]) u (id)
+WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = -1 RETURNING c.id, c.outbox`
 
 const sweepSQL = `WITH picked AS MATERIALIZED (
 	SELECT c.part, c.id, c.node FROM S.chunk c, unnest($2::bigint[]) u (id)

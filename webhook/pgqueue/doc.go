@@ -38,7 +38,7 @@
 //
 // # Connections
 //
-// The pool should be the Store's own, with five to eight connections: heartbeats wait for a
+// The pool should be the Store's own, with five to twelve connections: heartbeats wait for a
 // connection like everything else. One more connection outside of the pool listens for
 // notifications.
 //
@@ -79,6 +79,11 @@
 // bits in the row; the last outcome deletes the row. A node that also delivers claims the deliveries
 // that it puts, with the same statement. The database notifies other nodes of the unclaimed ones.
 // Every Config.Poll, each node also searches for deliveries that no notification has reported.
+//
+// A delivery with a Key has a row of its own, in which it is behind until the one before it is settled.
+// Whoever puts or releases a delivery with a Key locks one of 4,096 rows, which a hash of the destination
+// and the Key selects. Put and PutTx wait for this lock. Settle does not: if a transaction of a caller has
+// it, the next delivery is released within a quarter of a second after that transaction ends.
 //
 // The store does not leave finished rows to vacuum, because an open transaction can hold up vacuum.
 // The table of chunks has four partitions, and that of the dedup window two, which are used in turn.

@@ -8,12 +8,15 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/hookferry/analytics/webhook/store"
 )
 
 // An entry is a delivery to be stored. It shares no memory with the caller.
 type entry struct {
 	key           store.Key
+	order         pgtype.UUID // of its Key; see orderOf
 	queue         queueKey
 	due, accepted int64
 	seq           int64 // of a retry; 0: it gets a new number
@@ -23,6 +26,7 @@ type entry struct {
 	known         bool          // the key was known, or that of an earlier entry
 	keep          bool          // the caller wants to claim it
 	claim         uint64        // the caller's claim
+	behind        bool          // it is stored, behind another one with its Key
 	kept          *store.Record // if the entry goes to the history
 }
 
@@ -52,7 +56,7 @@ func newEntry(p *store.Put) (*entry, error) {
 	record, err := p.AppendBinary(make([]byte, 0, len(p.Body)+256))
 	e := &entry{
 		queue: queueKey{p.Destination, !p.Expires.IsZero()}, due: p.Due.UnixMicro(), accepted: p.Accepted.UnixMicro(), seq: int64(p.Seq),
-		record: record, dedup: !p.NoDedup, keep: p.Keep,
+		record: record, dedup: !p.NoDedup, keep: p.Keep, order: orderOf(&p.Delivery),
 	}
 	if e.dedup {
 		e.key = store.KeyOf(p.Destination, p.ID)
@@ -63,12 +67,22 @@ func newEntry(p *store.Put) (*entry, error) {
 	return e, err
 }
 
+// orderOf returns what the deliveries of a destination with the same Key have in common. It is not valid
+// for a delivery without a Key.
+func orderOf(d *store.Delivery) pgtype.UUID {
+	if d.Key == "" {
+		return pgtype.UUID{}
+	}
+	return pgtype.UUID{Bytes: store.KeyOf(d.Destination, d.Key), Valid: true}
+}
+
 // A draft is a chunk that is about to be stored.
 type draft struct {
 	queue       queueKey
-	due         int64 // of the first entry
-	first, last int64 // the least and the greatest seq of the entries
-	accepted    int64 // the earliest one of the entries
+	order       pgtype.UUID // of the only entry; not valid if the entries have no Key
+	due         int64       // of the first entry
+	first, last int64       // the least and the greatest seq of the entries
+	accepted    int64       // the earliest one of the entries
 	data        []byte
 	entries     []*entry
 	mine        bool // this node claims the chunk when it stores it
@@ -108,9 +122,9 @@ func array[T any](of []T, number func(T) int64) string {
 	return string(append(b, '}'))
 }
 
-// draftsOf groups entries into chunks. It leaves out an entry that repeats an earlier one. The due times
-// of a chunk differ little, because the node that claims it keeps all its deliveries in memory until they
-// are due.
+// draftsOf groups entries into chunks. It leaves out an entry that repeats an earlier one. Entries with a
+// Key come first, in their order, each in a chunk of its own. The due times of another chunk differ
+// little, because the node that claims it keeps all its deliveries in memory until they are due.
 func draftsOf(all []*entry) (drafts []*draft) {
 	now := time.Now().UnixMicro()
 	seen := make(map[store.Key]bool)
@@ -120,13 +134,23 @@ func draftsOf(all []*entry) (drafts []*draft) {
 		}
 		return e.known
 	})
-	slices.SortStableFunc(all, func(x, y *entry) int { return cmp.Compare(x.due, y.due) })
+	slices.SortStableFunc(all, func(x, y *entry) int {
+		switch {
+		case !x.order.Valid && !y.order.Valid:
+			return cmp.Compare(x.due, y.due)
+		case !y.order.Valid:
+			return -1
+		case !x.order.Valid:
+			return 1
+		}
+		return 0
+	})
 	open := make(map[queueKey]*draft) // the last draft of each queue
 	for _, e := range all {
 		d := open[e.queue]
-		if d == nil || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes ||
+		if d == nil || e.order.Valid || d.order.Valid || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes ||
 			e.due-d.due > max(time.Second.Microseconds(), (d.due-now)/32) || !d.fits(e.seq) {
-			d = &draft{queue: e.queue, due: e.due, first: e.seq, last: e.seq, accepted: e.accepted}
+			d = &draft{queue: e.queue, order: e.order, due: e.due, first: e.seq, last: e.seq, accepted: e.accepted}
 			open[e.queue] = d
 			drafts = append(drafts, d)
 		}

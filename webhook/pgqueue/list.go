@@ -147,7 +147,7 @@ func (l *listing) find(ctx context.Context, limit, most int) (picks []pick, more
 		*source
 		wanted bool
 	}{
-		{&chunks, q.HasState(store.StateWaiting) || q.HasState(store.StateClaimed)}, {&dead, q.HasState(store.StateDead)}, {&kept, q.HasState(store.StateDelivered)},
+		{&chunks, q.HasState(store.StateBehind) || q.HasState(store.StateWaiting) || q.HasState(store.StateClaimed)}, {&dead, q.HasState(store.StateDead)}, {&kept, q.HasState(store.StateDelivered)},
 	} {
 		if !from.wanted {
 			continue
@@ -305,7 +305,9 @@ func (m *memory) records(cs []*chunk) (rs []store.Record) {
 				continue
 			}
 			r := store.Record{Delivery: c.items[i].d, State: store.StateWaiting}
-			if c.owner != 0 && (own == nil || own.items[i].state != free) {
+			if c.owner == behind {
+				r.State = store.StateBehind
+			} else if c.owner != 0 && (own == nil || own.items[i].state != free) {
 				r.State = store.StateClaimed
 			}
 			rs = append(rs, r)

@@ -21,6 +21,9 @@ type listener struct {
 	maintainer *maintainer
 }
 
+// owing is the sender of notifications that a transaction has added to the table owed.
+const owing = "-1"
+
 // listen receives notifications until the Store is closed. It reconnects after an error.
 func (l *listener) listen(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -79,6 +82,9 @@ func (l *listener) heed(background context.Context, wait func(context.Context) (
 		case err == nil:
 			asked = false
 			sender, name, _ := strings.Cut(n.Payload, " ")
+			if sender == owing {
+				l.maintainer.claimer.owed.Set()
+			}
 			destination, err := hex.DecodeString(name)
 			if err == nil && 0 < len(destination) && len(destination) <= 255 && sender != strconv.FormatInt(l.memory.nodeNow(), 10) {
 				l.memory.hear(string(destination))

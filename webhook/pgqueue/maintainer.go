@@ -59,6 +59,7 @@ func (mt *maintainer) maintain(ctx context.Context) {
 		looked := mt.memory.looked
 		mt.memory.mu.Unlock()
 		mt.claimer.doubtAgain()
+		mt.claimer.owed.Set()
 		// All heads are read again after twenty times as long as that took, but within a minute: the last
 		// time it may have been slow because the database hung for a moment.
 		if time.Since(searched) >= min(20*looked, time.Minute) {
@@ -98,7 +99,7 @@ const takeOverSQL = `WITH dead AS (
 		AND judge.seen > clock_timestamp() - $4::interval)
 	RETURNING id, name
 ), freed AS (
-	UPDATE S.chunk c SET node = 0, outbox = false FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
+	UPDATE S.chunk c SET node = 0, outbox = false FROM dead WHERE c.node = dead.id AND c.node > 0 RETURNING c.destination
 ), notified AS (` + notifyFreed + `)
 SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
@@ -107,21 +108,22 @@ func (mt *maintainer) upkeep(ctx context.Context) error {
 	_, dedup := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.rotate_dedup(clock_timestamp(), $1, $2)"), mt.db.config.DedupMax, mt.db.config.DedupWindow)
 	_, chunks := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.rotate_chunks(clock_timestamp())"))
 	_, documents := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.forget_documents($1)"), store.RememberRemoved+time.Minute)
+	_, owed := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.rotate_owed()"))
 	kept := mt.claimer.history.rotate(ctx)
 	b := newBatch()
 	b.Queue(mt.db.in(healSQL), mt.db.channel, mt.memory.nodeNow())
-	return errors.Join(dedup, chunks, documents, kept, mt.db.pool.SendBatch(ctx, b).Close())
+	return errors.Join(dedup, chunks, documents, owed, kept, mt.db.pool.SendBatch(ctx, b).Close())
 }
 
 // healSQL frees chunks that are claimed by nodes which do not exist, and notifies all other nodes. Such
 // claims arise if a claim is stored while another node removes the claiming node, and if the answer to
 // a claim was lost. The claiming node has not counted them as first claims, so outbox stays as it is.
 const healSQL = `WITH RECURSIVE claimer AS (
-	(SELECT node FROM S.chunk WHERE node <> 0 ORDER BY node LIMIT 1)
+	(SELECT node FROM S.chunk WHERE node > 0 ORDER BY node LIMIT 1)
 	UNION ALL
-	SELECT (SELECT node FROM S.chunk WHERE node <> 0 AND node > h.node ORDER BY node LIMIT 1) FROM claimer h WHERE h.node IS NOT NULL
+	SELECT (SELECT node FROM S.chunk WHERE node > 0 AND node > h.node ORDER BY node LIMIT 1) FROM claimer h WHERE h.node IS NOT NULL
 ), freed AS (
-	UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = ANY (ARRAY(
+	UPDATE S.chunk SET node = 0 WHERE node > 0 AND node = ANY (ARRAY(
 		SELECT node FROM claimer h WHERE node IS NOT NULL AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = h.node)))
 	RETURNING destination
 )` + notifyFreed

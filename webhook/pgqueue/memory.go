@@ -86,11 +86,16 @@ func (m *memory) queueOf(key queueKey) *queue {
 // or the answer was lost.
 func (m *memory) report(drafts ...*draft) {
 	for _, d := range drafts {
-		q := m.queueOf(d.queue)
-		q.reported = m.event()
-		if d.due < q.beyond {
-			q.beyond, q.per = d.due, len(d.entries)
-		}
+		m.reportOne(d.queue, d.due, len(d.entries))
+	}
+}
+
+// reportOne notes that there may be an unclaimed chunk, of so many deliveries.
+func (m *memory) reportOne(key queueKey, due int64, deliveries int) {
+	q := m.queueOf(key)
+	q.reported = m.event()
+	if due < q.beyond {
+		q.beyond, q.per = due, deliveries
 	}
 }
 

@@ -90,6 +90,18 @@ func TestFunctionsUseIndexes(t *testing.T) {
 			}
 			return err
 		}, 20},
+		{"put, with keys", "chunk%", func(tx pgx.Tx) error {
+			ds := deliveries("crm", 100, 20)
+			for i := range ds {
+				ds[i].Key = ds[i].ID
+			}
+			_, err := q.PutTx(t.Context(), tx, puts(ds...))
+			return err
+		}, 20},
+		{"release", "chunk%", func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), q.db.in(`SELECT S.release(0, ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 3)), '{0,0,0}', '{f,f,f}', 0, 0, '')`))
+			return err
+		}, 3},
 		{"rotate_chunks", "chunk%", func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), q.db.in("SELECT S.rotate_chunks(clock_timestamp())"))
 			return err

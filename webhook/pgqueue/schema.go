@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-//go:embed migrations/0003.sql
-var step3 string
+//go:embed migrations/0004.sql
+var step4 string
 
 // migrations are the steps from an empty schema to the newest version: step i leads to version i+1.
-// A step that was released is never changed. Versions 1 and 2 never were: nothing leads from them.
-var migrations = []string{"", "", step3}
+// A step that was released is never changed. Versions 1 to 3 never were: nothing leads from them.
+var migrations = []string{"", "", "", step4}
 
 // create creates the table that holds the version of a schema, and the schema if it is missing. Only
 // that needs the right to create schemas in the database.
@@ -41,7 +41,7 @@ func creation(schema string) string {
 // programs or after them. A migration that only adds things which these programs need not know
 // (tables, optional columns, indexes) leaves this number as it is. A migration that removes
 // something, or changes its meaning, raises it to a version whose programs do not use that thing.
-const oldest = 3
+const oldest = 4
 
 // SQL returns the statements that migrate a schema to the newest version, as one transaction. The
 // argument from is the present version of the schema, or 0 if it has no tables yet or does not

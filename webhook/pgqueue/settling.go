@@ -1,7 +1,10 @@
 package pgqueue
 
 import (
+	"time"
+
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -17,6 +20,10 @@ type settling struct {
 	ended   map[*chunk]int // for each chunk, how many of its deliveries are settled
 	keeps   bool           // what is done goes to the history
 	kept    []store.Record // what goes there
+
+	node     int64                             // this node
+	first    map[pgtype.UUID]*store.Settlement // of those with a Key, of which the next one is to be released
+	released []*chunk                          // what release returns
 }
 
 // collect adds the first settlements of ss, as many as fit. It returns their number, and why it refuses
@@ -28,6 +35,7 @@ func (t *settling) collect(ss []store.Settlement) (n int, refused, err error) {
 		return 0, nil, err
 	}
 	for ; n < len(ss) && t.size <= maxBatch; n++ {
+		ss[n].Released = time.Time{}
 		if refused = t.add(&ss[n]); refused != nil {
 			break
 		}
@@ -72,6 +80,9 @@ func (t *settling) add(v *store.Settlement) error {
 			t.size += len(d.Body)
 		}
 	}
+	if v.Verdict != store.Retry && it.chunk.order.Valid {
+		t.first[it.chunk.order] = v
+	}
 	t.size += 64
 	it.state = storing
 	t.items = append(t.items, it)
@@ -104,6 +115,46 @@ func (t *settling) queue() {
 	t.batch.Queue(t.claimer.db.in(settleSQL), t.claimer.memory.node, ids, before, waiting, bits)
 	t.drafts = draftsOf(t.retries)
 	t.claimer.db.queuePut(&t.batch, t.drafts, nil)
+	t.queueRelease()
+}
+
+// queueRelease queues the statement that releases the deliveries behind those that are settled, if any has
+// a Key. This node claims a released one as it claims those that it puts; see claimDrafts.
+func (t *settling) queueRelease() {
+	t.node = t.claimer.memory.node
+	if len(t.first) == 0 {
+		return
+	}
+	now := t.claimer.heartbeat.now()
+	claims := !t.claimer.releasing.Load() && t.claimer.memory.bytes <= cacheBytes/2
+	var keys []pgtype.UUID
+	var afters []int64
+	var mine []bool
+	for key, v := range t.first {
+		it := t.claimer.memory.claims[v.Delivery.Claim]
+		q := t.claimer.memory.queues[queueKey{it.d.Destination, false}]
+		keys, afters = append(keys, key), append(afters, it.chunk.first)
+		mine = append(mine, claims && (q == nil || q.beyond > now.UnixMicro()))
+	}
+	t.batch.Queue(t.claimer.db.in(releaseSQL), t.node, keys, afters, mine, now.UnixMicro(), now.Add(time.Second).UnixMicro(), t.claimer.db.channel).
+		Query(into(&t.released, scanChunk))
+}
+
+// installReleased adds released chunks to memory. It sets Released of the settlements.
+func (t *settling) installReleased() {
+	m := t.claimer.memory
+	for _, c := range t.released {
+		switch {
+		case c.owner == behind:
+			t.claimer.owed.Set()
+			continue
+		case c.owner == 0:
+			m.reportOne(c.queue, c.due, 1)
+		case m.node == t.node: // otherwise other nodes have taken over the claims
+			t.claimer.installFirst(c)
+		}
+		t.first[c.order].Released = timeOf(c.due)
+	}
 }
 
 // finish changes memory after the transaction, whose error is err.
@@ -121,6 +172,7 @@ func (t *settling) finish(err error) {
 	if err != nil {
 		return
 	}
+	t.installReleased()
 	for c, n := range t.ended {
 		if c.waiting -= n; c.waiting == 0 {
 			t.claimer.memory.forget(c)
@@ -129,6 +181,9 @@ func (t *settling) finish(err error) {
 }
 
 const settleSQL = `SELECT S.settle($1::bigint, $2::bigint[], $3::int[], $4::int[], $5::text[])`
+
+const releaseSQL = `SELECT c.id, c.first, c.destination, c.retry, c.waiting, c.outbox, '', c.items, c.key, c.due, c.node
+FROM S.release($1::bigint, $2::uuid[], $3::bigint[], $4::boolean[], $5::bigint, $6::bigint, $7::text) c`
 
 const burySQL = `INSERT INTO S.dead (seq, destination, accepted, died, size, type, reason, user_id, keys, record)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`

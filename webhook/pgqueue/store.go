@@ -102,7 +102,10 @@ type Store struct {
 	maintainer *maintainer
 	puts       *store.Batcher[put] // the calls of Put that wait for a transaction
 	alone      *store.Batcher[put] // those that wait for a transaction of their own
-	farewell   time.Duration       // how long Close waits for the database
+	// ordered and orderedAlone are the same for calls that have a delivery with a Key, so that a Key whose
+	// stripe is locked slows no others.
+	ordered, orderedAlone *store.Batcher[put]
+	farewell              time.Duration // how long Close waits for the database
 
 	stop       context.CancelFunc // ends the goroutines, which run until the Store is closed
 	goroutines sync.WaitGroup
@@ -117,7 +120,7 @@ var (
 )
 
 // Open opens the store in the database that pool connects to. The caller closes pool after the
-// Store. A Store uses up to eight connections of the pool, and one more for each list that is being
+// Store. A Store uses up to twelve connections of the pool, and one more for each list that is being
 // read.
 func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err := c.complete(); err != nil {
@@ -141,6 +144,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	s.stop = stop
 	s.goroutines.Go(func() { s.claimer.live(background) })
 	s.goroutines.Go(func() { s.maintainer.maintain(background) })
+	s.goroutines.Go(func() { (&releaser{maintainer: s.maintainer}).run(background) })
 	if !c.NoListen {
 		l := listener{db: db, memory: s.memory, maintainer: s.maintainer}
 		s.goroutines.Go(func() { l.listen(background) })
@@ -160,6 +164,7 @@ func newStore(db *database) *Store {
 		farewell:   min(db.config.Claim, writeTimeout),
 	}
 	s.puts, s.alone = store.NewBatcher(2, maxBatch, c.store), store.NewBatcher(1, 0, c.store)
+	s.ordered, s.orderedAlone = store.NewBatcher(1, maxBatch, c.store), store.NewBatcher(2, 0, c.store)
 	return s
 }
 
@@ -169,8 +174,9 @@ func (s *Store) Close() error {
 	if !s.db.calls.Close() {
 		return nil
 	}
-	s.puts.Close()
-	s.alone.Close()
+	for _, b := range []*store.Batcher[put]{s.puts, s.alone, s.ordered, s.orderedAlone} {
+		b.Close()
+	}
 	s.stop()
 	s.goroutines.Wait()
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,7 +71,7 @@ func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int,
 		if err != nil {
 			return int(tag.RowsAffected()), 0, err
 		}
-		removed, err := s.claimer.history.remove(ctx, lasts, func(r *store.Record) bool { return x.refs[r.Ref()] })
+		removed, err := s.claimer.history.remove(ctx, lasts, func(r *store.Record) bool { return x.refs[r.Ref()] > 0 })
 		if err == nil {
 			n, claimed, err = s.sweep(ctx, x, func(*store.Delivery) store.Verdict { return store.Done })
 		}
@@ -122,21 +121,24 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 
 // some are deliveries by their Refs, also as arguments for SQL.
 type some struct {
-	refs  map[store.Ref]bool
+	refs  map[store.Ref]int // their places, from 1
 	names [][]byte
 	seqs  []int64
 }
 
 // each calls do with some of refs after the other, and adds up its results.
 func (s *Store) each(ctx context.Context, what string, refs []store.Ref, do func(*some) (n, claimed int, err error)) (n, claimed int, err error) {
-	refs = slices.Compact(slices.SortedFunc(slices.Values(refs), func(x, y store.Ref) int {
-		return cmp.Or(strings.Compare(x.Destination, y.Destination), cmp.Compare(x.Seq, y.Seq))
-	}))
+	seen := make(map[store.Ref]bool, len(refs))
+	refs = slices.DeleteFunc(slices.Clone(refs), func(ref store.Ref) bool {
+		again := seen[ref]
+		seen[ref] = true
+		return again
+	})
 	err = s.db.call(ctx, what, func() error {
 		for part := range slices.Chunk(refs, chunkItems) {
-			x := &some{refs: make(map[store.Ref]bool, len(part))}
-			for _, ref := range part {
-				x.refs[ref] = true
+			x := &some{refs: make(map[store.Ref]int, len(part))}
+			for i, ref := range part {
+				x.refs[ref] = i + 1
 				x.names, x.seqs = append(x.names, []byte(ref.Destination)), append(x.seqs, int64(ref.Seq))
 			}
 			changed, skipped, err := do(x)
@@ -162,7 +164,7 @@ func (s *Store) sweep(ctx context.Context, x *some, f func(*store.Delivery) stor
 		}
 		var changed, skipped int
 		changed, skipped, err = s.claimer.sweep(ctx, ids, func(d *store.Delivery) store.Verdict {
-			if !x.refs[store.Ref{Destination: d.Destination, Seq: d.Seq}] {
+			if x.refs[store.Ref{Destination: d.Destination, Seq: d.Seq}] == 0 {
 				return 0
 			}
 			return f(d)
@@ -214,8 +216,9 @@ func (s *Store) revive(ctx context.Context, x *some) (n int, err error) {
 		var all []*entry
 		var seqs []int64
 		now := s.Now()
+		slices.SortFunc(letters, func(a, b store.Record) int { return cmp.Compare(x.refs[a.Ref()], x.refs[b.Ref()]) })
 		for _, r := range letters {
-			if !x.refs[r.Ref()] { // it is damaged, or another destination's
+			if x.refs[r.Ref()] == 0 { // it is damaged, or another destination's
 				continue
 			}
 			d := r.Delivery
@@ -253,6 +256,7 @@ func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
 		}
 		c.Waiting += d.Waiting
 		c.Claimed += d.Claimed
+		c.Behind += d.Behind
 		if !d.Oldest.IsZero() && (c.Oldest.IsZero() || d.Oldest.Before(c.Oldest)) {
 			c.Oldest = d.Oldest
 		}
@@ -283,11 +287,11 @@ func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq
 		}
 		counts, err := listed(ctx, s.db, "counting", func(r pgx.CollectableRow) (c store.DestinationCounts, err error) {
 			var first int64
-			err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &first)
+			err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &c.Behind, &first)
 			c.Oldest = timeOf(first)
 			return c, err
-		}, `SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0),
-	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk `+where+` GROUP BY destination`, args...)
+		}, `SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node > 0 AND node <> $1), 0),
+	coalesce(sum(waiting) FILTER (WHERE node < 0), 0), coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk `+where+` GROUP BY destination`, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -14,14 +14,21 @@ import (
 // PutTx implements store.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
 // pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
-// Transactions that put the same delivery wait for each other. While a transaction is open, the
+// Transactions that put the same delivery wait for each other. So do those that put deliveries with the
+// same Key to a destination, and few others: until a transaction ends, it has one in 4,096 of all Keys for
+// each of its own. One call locks its Keys in one order, and so cannot deadlock with another call. Two
+// calls in one transaction can, as with any two rows.
+//
+// While a transaction is open, the
 // store cannot remove old keys from the dedup window, and PostgreSQL cannot remove finished rows. A
 // long transaction has no other effect.
 //
 // In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail with SQLSTATE
 // 40001 (serialization_failure). Then the caller must repeat the whole transaction. This happens if
 // another transaction has put the same delivery since this one began, or if the store has switched to
-// another partition, which it does a few times an hour.
+// another partition, which it does a few times an hour. Such a transaction does not see whether its
+// deliveries with a Key are behind others, so all are at first. With Config.NoListen they are released
+// within Poll.
 //
 // At SERIALIZABLE, transactions that put at the same time may make each other fail, even if they
 // put different deliveries. They fail at commit at the latest.
@@ -54,7 +61,7 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err e
 			}
 			args[i] = string(text)
 		}
-		return queryRow(args).Scan(&n, new(any), new(any))
+		return queryRow(args).Scan(&n, new(any), new(any), new(any))
 	})
 	return n, err
 }

@@ -30,8 +30,8 @@ type put struct {
 
 // Put implements store.Store. If ctx is cancelled during the transaction, Put waits for its end. If
 // ctx reaches its deadline, Put returns at once, and its deliveries may be stored or not; put again,
-// they are stored once. If an open transaction of PutTx has put one of ps, Put waits for the end of
-// that transaction, for half a minute at most.
+// they are stored once. If an open transaction of PutTx has put one of ps, or one with the same
+// Key, Put waits for the end of that transaction, for half a minute at most.
 func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	return s.db.call(ctx, "storing", func() error {
 		all, err := newEntries(ps)
@@ -39,10 +39,14 @@ func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) err
 			return err
 		}
 		p, size := &put{entries: all}, 0
+		batcher, alone := s.puts, s.alone
 		for _, e := range all {
 			size += len(e.record)
+			if e.order.Valid {
+				batcher, alone = s.ordered, s.orderedAlone
+			}
 		}
-		for began, batcher := time.Now(), s.puts; ; batcher = s.alone {
+		for began := time.Now(); ; batcher = alone {
 			p.done = make(chan struct{})
 			batcher.Add(p, size)
 			select {
@@ -65,7 +69,7 @@ func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) err
 			return p.err
 		}
 		for i, e := range p.entries {
-			out[i] = store.Result{Stored: !e.known, Claim: e.claim}
+			out[i] = store.Result{Stored: !e.known, Behind: e.behind, Claim: e.claim}
 		}
 		return nil
 	})

@@ -103,7 +103,7 @@ DO $$
 DECLARE
 	name text;
 BEGIN
-	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '%[1]s' AND tablename NOT IN ('version', 'state', 'document_state', 'ring') LOOP
+	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '%[1]s' AND tablename NOT IN ('version', 'stripe', 'state', 'document_state', 'ring') LOOP
 		EXECUTE 'DELETE FROM %[1]s.' || name;
 	END LOOP;
 	UPDATE %[1]s.document_state SET latest = 0, forgotten = 0;

@@ -83,13 +83,16 @@ $$;
 -- on. They keep them in the chunks of their retries, and in a chunk that moves to another partition. A
 -- list reads chunks by last; so first is greater than last - 2^22. New chunks go to one partition, until it is large. Then they go to
 -- the next one, and a partition is truncated once it is empty: vacuum has nothing to do.
+--
+-- A delivery with a key has a chunk of its own. Of the chunks with one key, only the first one, by its
+-- number, is in a queue or claimed. The others are behind it. If all are behind, the key is in owed.
 CREATE TABLE chunk (
     part        smallint NOT NULL, -- the partition
     id          bigint   NOT NULL, -- from ids, and part in its last two bits
     destination bytea    NOT NULL,
     retry       boolean  NOT NULL,
     due         bigint   NOT NULL, -- no delivery that waits is due earlier
-    node        bigint   NOT NULL, -- the node that has claimed it; 0: none
+    node        bigint   NOT NULL, -- the node that has claimed it; 0: none; -1: it is behind another one
     waiting     smallint NOT NULL, -- how many deliveries are not done
     done        varbit,            -- a bit for each delivery; null: none is done
     reason      bytea,             -- why the first delivery failed last
@@ -98,6 +101,7 @@ CREATE TABLE chunk (
     last        bigint   NOT NULL, -- and none has a greater one
     accepted    bigint   NOT NULL, -- none was accepted earlier
     numbers     int[],             -- of each delivery, less first; null: 0, 1, 2 ...
+    key         uuid,              -- of its delivery, the first 128 bits of a SHA-256; null: it has none
     items       bytea    NOT NULL, -- the deliveries, in the order they were due
     PRIMARY KEY (id, part)
 ) PARTITION BY LIST (part);
@@ -110,9 +114,25 @@ CREATE TABLE chunk_2 PARTITION OF chunk FOR VALUES IN (2);
 CREATE TABLE chunk_3 PARTITION OF chunk FOR VALUES IN (3);
 
 CREATE INDEX chunk_due ON chunk (destination, retry, due, id) WHERE node = 0;
-CREATE INDEX chunk_node ON chunk (node) WHERE node <> 0;
+CREATE INDEX chunk_node ON chunk (node) WHERE node > 0;
 CREATE INDEX chunk_last ON chunk (last, first);
 CREATE INDEX chunk_destination ON chunk (destination, last, first);
+CREATE INDEX chunk_key ON chunk (key, first) WHERE key IS NOT NULL;
+
+-- A stripe is a lock for all keys of which stripe_of returns its id. Who puts a delivery with a key holds
+-- it from before the delivery has a number until the commit. So the numbers of a key are in the order
+-- of commits. Who releases a delivery holds it, too. Its rows are never changed, only locked.
+CREATE TABLE stripe (id int PRIMARY KEY);
+INSERT INTO stripe SELECT generate_series(0, 4095);
+
+CREATE FUNCTION stripe_of(key uuid)
+RETURNS int LANGUAGE sql IMMUTABLE
+AS $$ SELECT (get_byte(uuid_send(key), 0) << 4) | (get_byte(uuid_send(key), 1) >> 4) $$;
+
+-- The keys whose next delivery is to be released, which somebody could not do, because another
+-- transaction had the stripe. It has no index, so that no insertion waits for another transaction.
+CREATE TABLE owed (key uuid NOT NULL);
+ALTER TABLE owed REPLICA IDENTITY FULL;
 
 -- The dedup window: the keys of what was put, each the first 128 bits of a SHA-256. New keys go
 -- to one partition. Once that is full or old, the other one is truncated and takes new keys.
@@ -150,8 +170,14 @@ ALTER TABLE state REPLICA IDENTITY FULL;
 -- put notifies all other nodes. In a transaction of a caller the sender is 0. For retries it is
 -- null, and put notifies no node.
 --
--- It returns how many deliveries it has stored, and the places of those whose keys were not new:
--- null or empty if there are none. These deliveries are marked as done in their chunk.
+-- The chunks of deliveries that are ordered come first: orders has their keys, as in chunk.key, and null for the other
+-- chunks. A chunk is behind if there is another one with its key, or an earlier one in the call. A
+-- transaction that reads as of its beginning does not see which chunks there are now: it stores all of
+-- them as behind, and has them released after its commit, of which the sender -1 notifies.
+--
+-- It returns how many deliveries it has stored, the places of those whose keys were not new, and for
+-- each chunk whether it is behind: null or empty if there are none. Deliveries whose keys were not new
+-- are marked as done in their chunk.
 --
 -- PutTx calls it in transactions of others. So it brings its own planner settings: the plans of
 -- its statements may be older than the rows of the tables. The lock keeps the dedup
@@ -159,8 +185,8 @@ ALTER TABLE state REPLICA IDENTITY FULL;
 -- not see keys that were added since to a partition that new keys no longer go to. FOR SHARE has
 -- it fail if the partitions have changed.
 CREATE FUNCTION put(sender bigint, keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
-    counts int[], claims boolean[], reasons bytea[], firsts bigint[], lasts bigint[], accepteds bigint[], numbers text[], records bytea[], channel text,
-    OUT stored int, OUT known int[], OUT chunks bigint[])
+    counts int[], claims boolean[], reasons bytea[], firsts bigint[], lasts bigint[], accepteds bigint[], numbers text[], records bytea[],
+    orders uuid[], channel text, OUT stored int, OUT known int[], OUT chunks bigint[], OUT behinds boolean[])
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -168,9 +194,10 @@ DECLARE
     to_part smallint;
     key_part smallint;
     added uuid[];
+    sees_commits boolean := current_setting('transaction_isolation') = 'read committed';
 BEGIN
     LOCK TABLE ONLY dedup IN ROW EXCLUSIVE MODE;
-    IF current_setting('transaction_isolation') = 'read committed' THEN
+    IF sees_commits THEN
         SELECT s.chunk_part, s.dedup_part INTO to_part, key_part FROM state s;
     ELSE
         SELECT s.chunk_part, s.dedup_part INTO to_part, key_part FROM state s FOR SHARE;
@@ -188,16 +215,29 @@ BEGIN
         END IF;
     END IF;
     stored := cardinality(dues) - coalesce(cardinality(known), 0);
+    IF orders[1] IS NOT NULL AND sender IS NOT NULL THEN -- retries are the first ones of their keys
+        PERFORM FROM stripe s WHERE s.id = ANY (ARRAY(SELECT stripe_of(o) FROM unnest(orders) o WHERE o IS NOT NULL)) ORDER BY s.id FOR UPDATE;
+        behinds := ARRAY(
+            SELECT u.nth > 1 OR NOT sees_commits OR EXISTS (SELECT FROM (SELECT FROM chunk c WHERE c.key = u.key ORDER BY c.first DESC LIMIT 1) c)
+            FROM (
+                SELECT o.key, o.place, count(*) FILTER (WHERE known IS NULL OR o.place <> ALL (known)) OVER (PARTITION BY o.key ORDER BY o.place) AS nth
+                FROM unnest(orders) WITH ORDINALITY o (key, place) WHERE o.key IS NOT NULL
+            ) u ORDER BY u.place);
+        IF NOT sees_commits THEN
+            INSERT INTO owed SELECT DISTINCT o FROM unnest(orders) o WHERE o IS NOT NULL;
+            PERFORM pg_notify(channel, '-1');
+        END IF;
+    END IF;
     chunks := ARRAY(SELECT nextval('ids') * 4 + to_part FROM generate_series(1, cardinality(destinations)));
-    INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, first, last, accepted, numbers, items)
-    SELECT to_part, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.claim THEN sender ELSE 0 END,
+    INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, first, last, accepted, numbers, key, items)
+    SELECT to_part, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.behind THEN -1 WHEN c.claim THEN sender ELSE 0 END,
         coalesce(k.waiting, c.n), k.done, NULLIF(c.reason, ''), sender IS NOT DISTINCT FROM 0,
         CASE c.first WHEN 0 THEN c.id / 4 * 256 ELSE c.first END, CASE c.first WHEN 0 THEN c.id / 4 * 256 + c.n - 1 ELSE c.last END,
-        c.accepted, NULLIF(c.numbers, '')::int[], c.items
+        c.accepted, NULLIF(c.numbers, '')::int[], c.key, c.items
     FROM (
         SELECT u.*, (sum(u.n) OVER (ORDER BY u.place) - u.n)::int AS before
-        FROM unnest(chunks, destinations, retries, counts, claims, reasons, firsts, lasts, accepteds, numbers, records) WITH ORDINALITY
-            u (id, destination, retry, n, claim, reason, first, last, accepted, numbers, items, place)
+        FROM unnest(chunks, destinations, retries, counts, claims, reasons, firsts, lasts, accepteds, numbers, orders, behinds, records) WITH ORDINALITY
+            u (id, destination, retry, n, claim, reason, first, last, accepted, numbers, key, behind, items, place)
     ) c LEFT JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT d.known) AS waiting, min(dues[d.at]) FILTER (WHERE NOT d.known) AS due,
             string_agg(d.known::int::text, '' ORDER BY d.at)::varbit AS done
@@ -205,7 +245,8 @@ BEGIN
     ) k ON known IS NOT NULL
     WHERE k.waiting IS DISTINCT FROM 0;
     PERFORM pg_notify(channel, sender || ' ' || encode(n.destination, 'hex'))
-    FROM (SELECT DISTINCT u.destination FROM unnest(destinations, claims) u (destination, claim) WHERE sender IS NOT NULL AND NOT u.claim) n;
+    FROM (SELECT DISTINCT u.destination FROM unnest(destinations, claims, behinds) u (destination, claim, behind)
+        WHERE sender IS NOT NULL AND NOT u.claim AND u.behind IS NOT TRUE) n;
 END
 $$;
 
@@ -230,6 +271,78 @@ BEGIN
     GET DIAGNOSTICS updated = ROW_COUNT;
     IF deleted + updated < cardinality(ids) THEN
         RAISE EXCEPTION 'claims have ended' USING ERRCODE = 'HF001';
+    END IF;
+END
+$$;
+
+-- release releases the first chunk of each of keys, if it is behind. Each of afters is a number before that of
+-- the chunk, so that the search need not pass rows that were deleted. The chunk is due at the time at, or
+-- at its own time if that is later. The sender claims it if its element of claims is true, and it is due by
+-- the time soon. Of the destinations of the other chunks, release notifies all other nodes.
+--
+-- If another transaction has the stripe of a key, release does not wait for it, because it may be one of a
+-- caller. It adds the key to owed, and returns it with the node -1. If keys is null, release is for the keys
+-- in owed, and leaves there those that it cannot release.
+--
+-- A chunk may be moved to another partition, or be discarded, at the same time. Then release looks again.
+CREATE FUNCTION release(sender bigint, keys uuid[], afters bigint[], claims boolean[], at bigint, soon bigint, channel text)
+RETURNS TABLE (key uuid, id bigint, first bigint, destination bytea, retry boolean, waiting smallint, outbox boolean, due bigint, items bytea, node bigint)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    all_keys uuid[] := keys;
+    parts smallint[];
+    ids bigint[];
+    mine boolean[];
+    n int;
+BEGIN
+    IF keys IS NULL THEN
+        keys := ARRAY(SELECT o.key FROM (SELECT DISTINCT key FROM owed) o JOIN stripe s ON s.id = stripe_of(o.key) FOR UPDATE OF s SKIP LOCKED);
+        DELETE FROM owed WHERE key = ANY (keys);
+    ELSE
+        SELECT array_agg(l.key), array_agg(l.after), array_agg(l.claim) INTO keys, afters, claims FROM (
+            SELECT u.key, u.after, u.claim FROM unnest(keys, afters, claims) u (key, after, claim) JOIN stripe s ON s.id = stripe_of(u.key)
+            FOR UPDATE OF s SKIP LOCKED
+        ) l;
+        IF coalesce(cardinality(keys), 0) < cardinality(all_keys) THEN
+            RETURN QUERY INSERT INTO owed SELECT unnest(all_keys) EXCEPT SELECT unnest(keys)
+            RETURNING owed.key, 0::bigint, 0::bigint, ''::bytea, false, 0::smallint, false, 0::bigint, ''::bytea, -1::bigint;
+        END IF;
+    END IF;
+    LOOP
+        SELECT array_agg(r.part), array_agg(r.id), array_agg(r.mine) INTO parts, ids, mine FROM (
+            SELECT c.part, c.id, u.claim AND c.due <= soon AS mine FROM unnest(keys, afters, claims) u (key, after, claim), LATERAL (
+                SELECT part, id, due, node FROM chunk WHERE key = u.key AND first > coalesce(u.after, -1) ORDER BY first LIMIT 1
+            ) c WHERE c.node = -1 ORDER BY c.id
+        ) r;
+        EXIT WHEN ids IS NULL;
+        RETURN QUERY WITH released AS (
+            UPDATE chunk c SET node = CASE WHEN u.mine THEN sender ELSE 0 END, due = greatest(c.due, at)
+            FROM unnest(parts, ids, mine) u (part, id, mine) WHERE c.part = u.part AND c.id = u.id AND c.node = -1
+            RETURNING c.key, c.id, c.first, c.destination, c.retry, c.waiting, c.outbox, c.due, CASE WHEN u.mine THEN c.items ELSE '' END, c.node
+        ), notified AS (
+            SELECT pg_notify(channel, sender || ' ' || encode(d.destination, 'hex')) FROM (SELECT DISTINCT destination FROM released WHERE node = 0) d
+        )
+        SELECT * FROM released WHERE (SELECT count(*) FROM notified) >= 0;
+        GET DIAGNOSTICS n = ROW_COUNT;
+        EXIT WHEN n = cardinality(ids);
+    END LOOP;
+END
+$$;
+
+-- rotate_owed truncates owed once it is empty, and its deleted rows have 8 MB.
+CREATE FUNCTION rotate_owed()
+RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET lock_timeout = '200ms'
+AS $$
+BEGIN
+    IF pg_relation_size('owed') >= 8 << 20 AND NOT EXISTS (SELECT FROM owed) THEN
+        LOCK TABLE owed IN ACCESS EXCLUSIVE MODE;
+        IF NOT EXISTS (SELECT FROM owed) THEN
+            TRUNCATE owed;
+        END IF;
     END IF;
 END
 $$;
@@ -299,12 +412,12 @@ BEGIN
             -- rows fail.
             WITH moved AS (
                 DELETE FROM chunk WHERE part = p AND id IN (
-                    SELECT id FROM chunk WHERE part = p AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
+                    SELECT id FROM chunk WHERE part = p AND node <= 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
                 ) RETURNING *
             )
-            INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, first, last, accepted, numbers, items)
+            INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, first, last, accepted, numbers, key, items)
             SELECT to_part, nextval('ids') * 4 + to_part, destination, retry, due, node, waiting, done, reason, outbox, first, last,
-                accepted, numbers, items FROM moved;
+                accepted, numbers, key, items FROM moved;
         END IF;
     END LOOP;
 END
@@ -473,7 +586,8 @@ CREATE VIEW waiting AS
 SELECT encode(c.destination, 'escape') AS destination, c.waiting AS deliveries,
     CASE WHEN c.retry THEN 'retry' ELSE 'fresh' END AS queue,
     to_timestamp(c.due / 1e6) AS due,
-    CASE WHEN c.node <> 0 THEN 'claimed'
+    CASE WHEN c.node > 0 THEN 'claimed'
+        WHEN c.node < 0 THEN 'behind'
         WHEN EXISTS (SELECT FROM document d WHERE d.folder = 'pause' AND d.name = c.destination AND d.value IS NOT NULL) THEN 'paused'
         WHEN to_timestamp(c.due / 1e6) > clock_timestamp() THEN 'not due yet'
         ELSE 'due' END AS state,
