@@ -30,6 +30,11 @@ func BenchmarkDeliveries(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) store.Store { return openDefault(b, b.TempDir()) })
 }
 
+// BenchmarkOrdered runs PostgreSQL and the receivers as processes of this machine.
+func BenchmarkOrdered(b *testing.B) {
+	bench.Ordered(b, func(b *testing.B) store.Store { return openDefault(b, b.TempDir()) })
+}
+
 func BenchmarkIdleLatency(b *testing.B) {
 	bench.IdleLatency(b, openDefault(b, b.TempDir()))
 }

@@ -49,6 +49,8 @@ type Load struct {
 	Destinations []string
 	// Bodies are those of the events, in turn. Nil stands for Body alone.
 	Bodies [][]byte
+	// Keys is how many Keys the events have, in turn. If it is 0, they have none.
+	Keys int
 
 	b           *testing.B
 	url         string
@@ -115,6 +117,9 @@ func (l *Load) Next(events []event.Event) {
 	for i := range events {
 		events[i] = made
 		events[i].ID, events[i].Body, events[i].Received = fmt.Sprint("message-", after-int64(i)), Body, now
+		if l.Keys > 0 {
+			events[i].Key = fmt.Sprint("key-", int(after-int64(i))%l.Keys)
+		}
 		if l.Bodies != nil {
 			events[i].Body = l.Bodies[int(after-int64(i))%len(l.Bodies)]
 		}
