@@ -33,7 +33,7 @@ func TestCompletionCandidates(t *testing.T) {
 		{"commands of a command", []string{"deliveries", "re"}, []string{"retry"}, false},
 		{"commands to explain", []string{"help", "deliveries", "re"}, []string{"retry"}, false},
 		{"no command", []string{"mend", ""}, nil, false},
-		{"flags", []string{"deliveries", "ls", "--t"}, []string{"--to", "--type"}, false},
+		{"flags", []string{"deliveries", "ls", "--t"}, []string{"--tenant", "--to", "--type"}, false},
 		{"flags behind arguments", []string{"pause", "acme", "--j"}, []string{"--json"}, false},
 		{"values", []string{"deliveries", "ls", "--reason", "re"}, []string{"redirect", "refused"}, false},
 		{"values of a repeated flag", []string{"events", "--kind", "dead", "--kind", "a"}, []string{"accepted", "attempt"}, false},

@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -22,9 +24,50 @@ func listDeliveries(c *command) action {
 		{title: "KEY"}, {title: "ACCEPTED", right: true}, {title: "STATE"}, {title: "TYPE", spare: 2}, {title: "EVENT", spare: 3},
 		{title: "USER", spare: 4}, {title: "TRIES", right: true, spare: 5}, {title: "ID", spare: 6}, {title: "LAST ANSWER", spare: 1, flexible: true},
 	}}
-	return list(c, api.DeliveriesPath, 100, t, func(d api.Delivery, now time.Time) []any {
+	path := c.tenantPaths()
+	return list(c, func() (string, error) { return path(api.DeliveriesPath, api.TenantDeliveriesPath) }, 100, t, func(d api.Delivery, now time.Time) []any {
 		return []any{cell{d.Key, bold}, ago(d.Accepted, now), stateOf(d, now), d.Type, d.Event, d.User, d.Tries, d.ID, lastAnswer(d)}
 	}, append(deliveryParameters, api.ParamOrder, api.ParamAfter)...)
+}
+
+// tenantPaths defines --tenant. The returned function chooses between the path for all deliveries and
+// the one for those of a tenant: that of --tenant or, with the token of a tenant, that of the destination
+// in --destination or in the first argument.
+func (c *command) tenantPaths() func(all, ofTenant string) (string, error) {
+	given := c.String("tenant", "", "only those of the tenant with this `id`; its token needs it, or a destination or key of it")
+	return func(all, ofTenant string) (string, error) {
+		tenant := *given
+		if tenant == "" && tenants.IsToken(c.client.Token()) {
+			named := ""
+			if f := c.Lookup("destination"); f != nil {
+				named = f.Value.String()
+			}
+			if len(c.args) > 0 {
+				named = c.args[0]
+			}
+			before, _, ok := strings.Cut(named, "/")
+			if !ok {
+				return "", usagef("--tenant: want the tenant of the token")
+			}
+			tenant = before
+		}
+		if tenant == "" {
+			return all, nil
+		}
+		return strings.Replace(ofTenant, "{tenant}", url.PathEscape(tenant), 1), nil
+	}
+}
+
+// showDelivery prints the delivery whose key is the argument.
+func showDelivery(c *command) action {
+	path := c.tenantPaths()
+	return c.admin(func(ctx context.Context) error {
+		p, err := path(api.DeliveryPath, api.TenantDeliveryPath)
+		if err != nil {
+			return err
+		}
+		return request(ctx, c, api.Request{Path: api.Path(p, c.args[0])}, writeDelivery)
+	})
 }
 
 // stateOf returns the state of a delivery, and why it is dead, or when it is attempted next.
@@ -79,7 +122,8 @@ func writeDelivery(s screen, d api.Delivery) {
 
 // changeDeliveries returns the action that retries or discards the deliveries with the keys in the
 // arguments. Without arguments, flags select them, and the action counts them and asks first.
-func changeDeliveries(c *command, verb, done, path string) action {
+func changeDeliveries(c *command, verb, done, ofAll, ofTenant string) action {
+	path := c.tenantPaths()
 	read := c.parameters(deliveryParameters...)
 	all := c.Bool("all", false, "all dead letters")
 	c.yesFlag()
@@ -93,6 +137,10 @@ func changeDeliveries(c *command, verb, done, path string) action {
 		if given != 1 {
 			return usagef("want keys, flags that select, or --all; one of them")
 		}
+		p, err := path(ofAll, ofTenant)
+		if err != nil {
+			return err
+		}
 		thing, selection := "delivery", map[string]any{"keys": c.args}
 		if len(c.args) == 0 {
 			if !query.Has(api.ParamState) {
@@ -100,11 +148,11 @@ func changeDeliveries(c *command, verb, done, path string) action {
 				thing = "dead letter"
 			}
 			selection = map[string]any{"query": object(query)}
-			if err := c.confirmCount(ctx, verb, thing, query); err != nil {
+			if err := c.confirmCount(ctx, verb, thing, path, query); err != nil {
 				return err
 			}
 		}
-		end, err := c.work(ctx, done, api.Request{Method: http.MethodPost, Path: path, Body: selection})
+		end, err := c.work(ctx, done, api.Request{Method: http.MethodPost, Path: p, Body: selection})
 		switch {
 		case err != nil:
 			return err
@@ -118,8 +166,12 @@ func changeDeliveries(c *command, verb, done, path string) action {
 }
 
 // confirmCount counts what the query selects, and asks whether to go on.
-func (c *command) confirmCount(ctx context.Context, verb, thing string, query url.Values) error {
-	n, err := api.Do[api.Count](ctx, c.client, api.Request{Path: api.CountPath, Query: query, Timeout: api.StoreTimeout})
+func (c *command) confirmCount(ctx context.Context, verb, thing string, path func(all, ofTenant string) (string, error), query url.Values) error {
+	p, err := path(api.CountPath, api.TenantCountPath)
+	if err != nil {
+		return err
+	}
+	n, err := api.Do[api.Count](ctx, c.client, api.Request{Path: p, Query: query, Timeout: api.StoreTimeout})
 	switch {
 	case err != nil:
 		return err

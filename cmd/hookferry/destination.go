@@ -20,7 +20,7 @@ import (
 // writeDestination prints the names and values of the settings that differ from their defaults.
 func writeDestination(s screen, d api.Destination) {
 	const width = 16
-	s.fields(width, "destination", d.ID, "state", d.State)
+	s.fields(width, "destination", d.ID, "tenant", d.Tenant, "state", d.State)
 	for _, e := range d.Endpoints {
 		s.fields(width, "endpoint", e.URL, "  headers", strings.Join(e.Headers, ", "))
 	}
@@ -39,7 +39,7 @@ func writeDestination(s screen, d api.Destination) {
 			s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
 		}
 	}
-	if d.Settings != nil || d.Stored != nil {
+	if d.Tenant == "" && (d.Settings != nil || d.Stored != nil) {
 		s.fields(width, "changed", changed)
 	}
 }

@@ -236,7 +236,7 @@ var parameterFlags = map[string]struct {
 	api.ParamUser:        {usage: "only those of the user with this `id`"},
 	api.ParamEvent:       {usage: "only those of the event with this `name`, or the beginning of one and *"},
 	api.ParamQuery:       {usage: "only those that contain this `text`"},
-	api.ParamType:        {usage: "only those of this `type`", values: append(slices.Clip(callTypes), "delete")},
+	api.ParamType:        {usage: "only those of this `type`, such as track or invoice.paid"},
 	api.ParamReason:      {usage: "only those given up for this `reason`", values: reasons},
 	api.ParamKind:        {usage: "only this `kind`", values: []string{"accepted", "attempt", "delivered", "dead"}, repeated: true},
 	api.ParamState:       {usage: "only those in this `state`", values: api.States, repeated: true},

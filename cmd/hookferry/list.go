@@ -15,13 +15,17 @@ import (
 const listTime = 30 * time.Second // after which a list ends, although the server has more pages
 
 // list returns an action that prints a listing of the admin API, as JSON or as a table, in which the
-// function cells makes a row of a value. The command has a flag for each name in parameters, and
+// function cells makes a row of a value. The function where returns its path. The command has a flag for each name in parameters, and
 // --limit, by default most. An argument becomes the parameter "destination". It is an error if the list
 // is empty because there is no such destination.
-func list[T any](c *command, path string, most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
+func list[T any](c *command, where func() (path string, err error), most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := c.parameters(parameters...)
 	limit := c.number("limit", most, 1, 1_000_000, "how `many` at most")
 	return c.admin(func(ctx context.Context) error {
+		path, err := where()
+		if err != nil {
+			return err
+		}
 		query := read()
 		if len(c.args) > 0 {
 			query.Set(api.ParamDestination, c.args[0])
@@ -51,11 +55,11 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 		}
 		if id := query.Get(api.ParamDestination); n == 0 && id != "" {
 			// A destination that has nothing is there all the same, but a mistyped one is not.
-			at := api.Path(api.DestinationPath, id)
+			path := api.Path(api.DestinationPath, id)
 			if _, ofTenant := tenants.TenantOf(id); ofTenant {
-				at, _ = destinationPath(api.TenantDestinationPath, id)
+				path, _ = destinationPath(api.TenantDestinationPath, id)
 			}
-			if _, err := api.Do[struct{}](ctx, c.client, api.Request{Path: at}); err != nil {
+			if _, err := api.Do[struct{}](ctx, c.client, api.Request{Path: path}); err != nil {
 				return err
 			}
 		}
@@ -68,6 +72,9 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 		return nil
 	})
 }
+
+// at is for a list whose path is always the same.
+func at(path string) func() (string, error) { return func() (string, error) { return path, nil } }
 
 // show returns an action that prints one value of the admin API, as output does. The argument of the
 // command replaces the name in braces in path.

@@ -19,7 +19,7 @@ import (
 
 func listTenants(c *command) action {
 	t := &table{columns: []column{{title: "TENANT"}, {title: "NAME", flexible: true}, {title: "STATE"}}}
-	return list(c, api.TenantsPath, 1_000_000, t, func(t api.Tenant, _ time.Time) []any {
+	return list(c, at(api.TenantsPath), 1_000_000, t, func(t api.Tenant, _ time.Time) []any {
 		return []any{t.ID, t.Name, tenantState(t)}
 	}, api.ParamAfter)
 }

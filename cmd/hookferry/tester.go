@@ -7,14 +7,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
 func test(c *command) action {
-	c.choice("type", "", "`type` of call", callTypes, true)
+	c.StringArray("type", nil, "`type` of call: "+strings.Join(callTypes, ", ")+"; for the destination of a tenant, of any event; may be repeated")
+	c.cobra.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(callTypes, cobra.ShellCompDirectiveNoFileComp))
 	event := c.String("event", "", "the `name` of tracks, pages and screens")
 	source := c.String("source", "", "say what the filter of this `source` leaves out, too")
 	document := c.String("document", "", "test the destination that this `file` describes, - for the standard input")
@@ -34,6 +39,13 @@ func test(c *command) action {
 		}
 		if err != nil {
 			return err
+		}
+		if _, ofTenant := tenants.TenantOf(request.Destination); !ofTenant {
+			for _, typ := range request.Types {
+				if !slices.Contains(callTypes, typ) {
+					return usagef("invalid argument %q for \"--type\" flag: want one of %s", typ, strings.Join(callTypes, ", "))
+				}
+			}
 		}
 		r := api.Request{Method: http.MethodPost, Path: api.TestPath, Body: request, Timeout: api.TestTimeout}
 		result, err := api.Do[api.TestResult](ctx, c.client, r)

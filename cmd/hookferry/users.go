@@ -57,7 +57,7 @@ func listAudiences(c *command) action {
 	t := &table{columns: []column{
 		{title: "DESTINATION"}, {title: "AUDIENCE", flexible: true}, {title: "TRAIT", spare: 1}, {title: "SYNCS", right: true},
 	}}
-	return list(c, api.AudiencesPath, 1_000_000, t, func(a api.Audience, _ time.Time) []any {
+	return list(c, at(api.AudiencesPath), 1_000_000, t, func(a api.Audience, _ time.Time) []any {
 		return []any{cell{a.Destination, bold}, a.Name, a.Trait, strconv.FormatUint(a.Generation, 10)}
 	}, api.ParamDestination, api.ParamQuery)
 }

@@ -31,7 +31,10 @@ func queryOf(q *request) (webhook.Query, error) {
 	}
 	f.From, _ = time.Parse(time.RFC3339, q.param(api.ParamFrom)) // readQuery has checked the times
 	f.To, _ = time.Parse(time.RFC3339, q.param(api.ParamTo))
-	return f, q.checkStates(f.States)
+	if err := q.checkStates(f.States); err != nil || q.PathValue("tenant") == "" {
+		return f, err
+	}
+	return f, q.ofTenant(&f)
 }
 
 // checkStates refuses a state that no delivery can be in, and delivered alone if the store does not

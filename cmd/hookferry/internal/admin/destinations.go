@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -21,8 +22,10 @@ import (
 
 // A destination has the data by which a listing selects and orders all destinations.
 type destination struct {
-	webhook.DestinationStats                     // its field Destination is the id
-	settings                 *config.Destination // nil if the settings no longer have the destination
+	webhook.DestinationStats                      // its field Destination is the id
+	settings                 *config.Destination  // nil if the settings no longer have the destination
+	tenant                   string               // the one that it belongs to, if it is no destination of the settings
+	ofTenant                 *tenants.Destination // nil if it is not read yet, or is deleted
 	rates                    api.Rates
 	state                    string // one of api.States
 	rank                     int64  // see ranks
@@ -64,6 +67,11 @@ func listDestinations(q *request) (any, error) {
 		same, func(d **destination) string { return fmt.Sprintf("%d:%s", (*d).rank, (*d).Destination) })
 	if err != nil {
 		return nil, err
+	}
+	for _, d := range part.Items {
+		if err := q.read(d); err != nil {
+			return nil, err
+		}
 	}
 	list := api.Page[api.Destination]{Items: q.describe(part.Items), After: part.After, Total: len(all)}
 	return api.Destinations{Page: list, States: states}, nil
@@ -117,19 +125,31 @@ func (q *request) matching(all []*destination) []*destination {
 
 func getDestination(q *request) (any, error) {
 	id := q.PathValue("destination")
-	all, err := q.destinations()
+	d := &destination{DestinationStats: webhook.DestinationStats{Destination: id}, settings: q.config.Settings().Destination(id)}
+	stats, err := q.config.Forwarder.StatsOf(q.Context(), id)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(d *destination) bool { return d.Destination == id })
-	if i < 0 {
+	if len(stats) > 0 {
+		d.DestinationStats = stats[0]
+	}
+	if d.settings == nil {
+		d.tenant = ownerOf(id)
+	}
+	if err := q.read(d); err != nil {
+		return nil, err
+	}
+	if d.settings == nil && d.ofTenant == nil && d.Waiting == 0 && d.Held == nil {
 		return nil, noDestination(id)
 	}
-	d := q.describe(all[i : i+1])[0]
-	if c := all[i].settings; c != nil {
-		d.Settings = settingsOf(c, q.config.Settings().Sources)
+	d.rates, d.state = q.config.Feed.Rates(id), d.stateNow()
+	a := q.describe([]*destination{d})[0]
+	if c := d.settings; c != nil {
+		a.Settings = settingsOf(c, q.config.Settings().Sources)
+	} else if t := d.ofTenant; t != nil {
+		a.Settings = settingsOfTenants(t)
 	}
-	return d, nil
+	return a, nil
 }
 
 func pause(q *request) (any, error)  { return q.hold(q.config.Forwarder.Pause) }
@@ -146,18 +166,45 @@ func (q *request) hold(change func(context.Context, string) error) (any, error) 
 	return getDestination(q)
 }
 
-// known returns an error if the settings have no destination with this id.
+// known returns an error if neither the settings nor a tenant have a destination with this id.
 func (q *request) known(id string) error {
-	if q.config.Settings().Destination(id) == nil {
+	if q.config.Settings().Destination(id) != nil {
+		return nil
+	}
+	_, err := q.config.Tenants.Get(q.Context(), id)
+	if errors.Is(err, tenants.ErrUnknown) {
 		return noDestination(id)
 	}
-	return nil
+	return err
+}
+
+// ownerOf returns the tenant whose destination has an id, "" if it is of none.
+func ownerOf(id string) string {
+	tenant, ours := tenants.TenantOf(id)
+	if !ours {
+		return ""
+	}
+	return tenant
+}
+
+// read reads the settings of a tenant's destination, unless it is deleted.
+func (q *request) read(d *destination) error {
+	if d.tenant == "" {
+		return nil
+	}
+	of, err := q.config.Tenants.Get(q.Context(), d.Destination)
+	if errors.Is(err, tenants.ErrUnknown) {
+		return nil
+	}
+	d.ofTenant = &of
+	return err
 }
 
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
 // destinations returns, in no order, the destinations of the settings, and those that were removed
-// from them but still have waiting deliveries or are held. Those of tenants are not among them.
+// from them but still have waiting deliveries or are held. Of those of tenants, which may be many, it
+// returns those in trouble; q.read reads their settings.
 func (q *request) destinations() ([]*destination, error) {
 	stats, err := q.config.Forwarder.DestinationStats(q.Context())
 	if err != nil {
@@ -172,10 +219,11 @@ func (q *request) destinations() ([]*destination, error) {
 	for _, s := range stats {
 		d := by[s.Destination]
 		if d == nil {
-			if _, ofTenant := tenants.TenantOf(s.Destination); ofTenant || s.Waiting == 0 && s.Held == nil {
+			d = &destination{DestinationStats: s}
+			d.tenant = ownerOf(s.Destination)
+			if d.tenant != "" && !d.inTrouble() || d.tenant == "" && s.Waiting == 0 && s.Held == nil {
 				continue
 			}
-			d = new(destination)
 			by[s.Destination] = d
 		}
 		d.DestinationStats = s
@@ -193,12 +241,17 @@ func (d *destination) stateNow() string {
 	switch {
 	case d.Held != nil:
 		return string(d.Held.Kind)
+	case d.ofTenant != nil && d.ofTenant.Disabled:
+		return string(webhook.HoldDisabled)
+	case d.tenant != "":
 	case d.settings == nil:
 		return string(webhook.HoldUnknown)
 	case d.settings.Webhook == nil: // its document in the store is not valid
 		return string(webhook.HoldInvalid)
 	case !d.settings.Enabled:
 		return string(webhook.HoldDisabled)
+	}
+	switch {
 	case d.Refusing:
 		return api.StateRefusing
 	case failed && d.Failure != nil && d.Failure.Due.IsZero():
@@ -211,6 +264,15 @@ func (d *destination) stateNow() string {
 		return api.StateWaiting
 	}
 	return api.StateIdle
+}
+
+// inTrouble reports whether somebody should look at the destination of a tenant: it fails, it is
+// paused, or it was disabled because it failed. One that its tenant has disabled is in none.
+func (d *destination) inTrouble() bool {
+	if h := d.Held; h != nil {
+		return h.Kind != webhook.HoldDisabled || h.Reason != ""
+	}
+	return slices.Contains([]string{api.StateRefusing, api.StateFailing, api.StateRetrying}, d.stateNow())
 }
 
 // failedNow reports whether an attempt that is repeated has failed within the last second, so that
@@ -248,7 +310,7 @@ func (q *request) describe(some []*destination) []api.Destination {
 
 func (d *destination) describe() api.Destination {
 	a := api.Destination{
-		ID: d.Destination, State: d.state, Sources: []string{}, Endpoints: []api.Endpoint{},
+		ID: d.Destination, Tenant: d.tenant, State: d.state, Sources: []string{}, Endpoints: []api.Endpoint{},
 		InFlight: d.InFlight, Waiting: d.Waiting, Oldest: d.Oldest.UTC(), Since: d.Since.UTC(),
 		Delivered: d.Delivered, Retried: d.Retried, Filtered: d.Filtered, Dead: byReason(d.Dead),
 		Latency: d.Latency, Failure: d.Failure, Held: d.Held, Rates: d.rates,
@@ -274,7 +336,22 @@ func (d *destination) describe() api.Destination {
 			a.Endpoints = append(a.Endpoints, api.Endpoint{URL: e.Shown(), Headers: slices.Sorted(maps.Keys(e.Headers))})
 		}
 	}
+	if t := d.ofTenant; t != nil {
+		a.Enabled, a.Standard, a.MaxConcurrent, a.MaxRate = !t.Disabled, true, t.MaxConcurrent, t.MaxRate
+		for _, e := range t.Endpoints {
+			a.Endpoints = append(a.Endpoints, api.Endpoint{URL: config.Shown(e.URL), Headers: slices.Sorted(maps.Keys(e.Headers))})
+		}
+	}
 	return a
+}
+
+// settingsOfTenants returns the settings of a tenant's destination, which gets the calls of no source.
+func settingsOfTenants(t *tenants.Destination) *api.DestinationSettings {
+	d := destinationOf(t, nil)
+	return &api.DestinationSettings{
+		Sources: []string{}, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule,
+		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Batch: d.Batch,
+	}
 }
 
 var ranges = map[string]int{"": feed.FiveMinutes, "5m": feed.FiveMinutes, "1h": feed.Hour, "24h": feed.Day}

@@ -318,17 +318,6 @@ func (q *request) mayReach(destination string) bool {
 	return tenant == "" || ours && of == tenant
 }
 
-func listTenantDeliveries(q *request) (any, error) {
-	query, err := queryOf(q)
-	if err == nil {
-		err = q.ofTenant(&query)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return q.list(query)
-}
-
 // ofTenant restricts a query to destinations of the tenant in the path: to those that it names, or to
 // all that there are. It refuses others as if they did not exist.
 func (q *request) ofTenant(query *webhook.Query) error {

@@ -107,6 +107,55 @@ func TestTenantsAndTheirDestinations(t *testing.T) {
 	ask[api.Error](s, 404, "DELETE", acme, nil)
 }
 
+// The operator sees the destinations of tenants that are in trouble, and looks at, pauses and tests any.
+func TestOperatorHelpsTenants(t *testing.T) {
+	s := newServer(t, nil)
+	id := "acme/" + s.made("acme")
+	path := api.Path(api.DestinationPath, id)
+	listed := func() (ids []string) {
+		for _, d := range ask[api.Destinations](s, 200, "GET", api.DestinationsPath, nil).Items {
+			if d.Tenant != "" {
+				ids = append(ids, d.ID+" "+d.State+" "+d.Endpoints[0].URL)
+			}
+		}
+		return ids
+	}
+	diff(t, "listed while all is well", listed(), []string(nil))
+	if d := ask[api.Destination](s, 200, "POST", path+"/pause", nil); !d.Paused || d.Tenant != "acme" {
+		t.Errorf("the paused destination is %+v, want one of acme that is paused", d)
+	}
+	diff(t, "listed while it is paused", listed(), []string{id + " paused https://acme.example/"})
+	ask[api.Destination](s, 200, "POST", path+"/resume", nil)
+	diff(t, "listed after the pause", listed(), []string(nil))
+	ask[api.TenantDestination](s, 200, "PATCH", api.TenantsPath+"/acme/destinations/"+id[len("acme/"):], `{"disabled": true, "timeout": "2s"}`)
+	diff(t, "listed while its tenant has disabled it", listed(), []string(nil))
+	if d := ask[api.Destination](s, 200, "GET", path, nil); d.State != "disabled" || d.Settings.Timeout != "2s" || d.Enabled {
+		t.Errorf("the destination is %+v, want a disabled one with its settings", d)
+	}
+	nobody := api.Path(api.DestinationPath, "acme/"+strings.Repeat("x", len(id)-len("acme/")))
+	for _, of := range []string{"", "/pause", "/resume"} {
+		ask[api.Error](s, 404, map[bool]string{true: "GET", false: "POST"}[of == ""], nobody+of, nil)
+	}
+	ask[api.Error](s, 404, "POST", api.TestPath, api.TestRequest{Destination: "acme/" + strings.Repeat("x", len(id)-len("acme/"))})
+	if e := ask[api.Error](s, 400, "POST", api.TestPath, api.TestRequest{Destination: id, Types: []string{"a b"}}); e.Field != "types" {
+		t.Errorf("the error is %+v, want one about the types", e)
+	}
+	got := ask[api.TestResult](s, 200, "POST", api.TestPath, api.TestRequest{Destination: id})
+	if len(got.Exchanges) != 1 || got.Exchanges[0].Type != "webhook.test" || !strings.Contains(string(got.Exchanges[0].Body), `"data":{"test":true}`) {
+		t.Errorf("the test is %+v, want one event", got)
+	}
+}
+
+// A tenant cannot have the server send a test to an address that is not public, as the operator may.
+func TestTestsOfTenantsAreGuarded(t *testing.T) {
+	s := newServer(t, nil)
+	id := "acme/" + s.made("acme")
+	made, ofTenant, err := testDestination(&request{Handler: s.handler, Request: s.request("POST", "/", nil)}, &api.TestRequest{Destination: id})
+	if err != nil || !ofTenant || made.Trusted {
+		t.Errorf("the destination is %+v, of a tenant: %v, %v; want one of a tenant, not trusted", made, ofTenant, err)
+	}
+}
+
 // Each route of the OpenAPI document refuses the token of another tenant, with the same bytes whether
 // what its path names exists or not. Below its own tenant, what another tenant has is as unknown as what
 // nobody has.

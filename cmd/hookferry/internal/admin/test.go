@@ -49,7 +49,7 @@ func sample(typ, name string) event.JSON {
 
 // sendTest sends sample calls to a destination, to a URL, or to the destination in a document.
 func sendTest(q *request, asked *api.TestRequest) (any, error) {
-	destination, err := testDestination(q, asked)
+	destination, ofTenant, err := testDestination(q, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +62,15 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 		source = *s
 	}
 	types := asked.Types
-	if len(types) == 0 {
+	switch {
+	case len(types) > 0:
+	case ofTenant:
+		types = []string{testType}
+	default:
 		types = sampleTypes
 	}
 	for i, typ := range types {
-		if !slices.Contains(sampleTypes, typ) {
+		if !ofTenant && !slices.Contains(sampleTypes, typ) {
 			return nil, badRequest("types", "types[%d] is not one of %s", i, strings.Join(sampleTypes, ", "))
 		}
 		if slices.Contains(types[:i], typ) {
@@ -81,14 +85,22 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	errs := make([]error, len(types))
 	var tries sync.WaitGroup
 	for i, typ := range types {
-		tries.Go(func() { exchanges[i], errs[i] = q.try(destination, &source, typ, asked.Event) })
+		call := event.Call(sample(typ, asked.Event))
+		if ofTenant {
+			call = &event.Custom{Type: typ, ID: "test-" + rand.Text(), Data: map[string]any{"test": true}}
+		}
+		tries.Go(func() { exchanges[i], errs[i] = q.try(destination, &source, typ, call) })
 	}
 	tries.Wait()
 	if err := errors.Join(errs...); err != nil {
 		if refused, ok := errors.AsType[*webhook.ConfigError](err); ok && asked.URL != "" {
 			return nil, badRequest("url", "url %s", refused.Problem)
 		}
-		if refused, ok := errors.AsType[*event.CallError](err); ok { // only the name of the event is the client's
+		refused, ok := errors.AsType[*event.CallError](err)
+		if ok && ofTenant {
+			return nil, badRequest("types", "types: %s", refused.Message())
+		}
+		if ok { // only the name of the event is the client's
 			return nil, badRequest("event", "event: %s", refused.Message())
 		}
 		return nil, err
@@ -96,40 +108,49 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	return api.TestResult{Exchanges: slices.Concat(exchanges...)}, nil
 }
 
-// testDestination returns a destination of the settings, or one from the URL or the document.
-func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, error) {
+// testType is the type of the event that tests the destination of a tenant.
+const testType = "webhook.test"
+
+// testDestination returns a destination of the settings or of a tenant, or one from the URL or the
+// document. Only the operator, who also wrote the settings, may use this API. So any address in a URL
+// is allowed, unless a tenant has written it; the guard checks those that a host name resolves to.
+func testDestination(q *request, asked *api.TestRequest) (d webhook.Destination, ofTenant bool, err error) {
 	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
 	case byURL && !byID && !byDocument:
-		return &webhook.Destination{ID: "test", Endpoints: []webhook.Endpoint{{URL: asked.URL}}}, nil
+		return webhook.Destination{ID: "test", Endpoints: []webhook.Endpoint{{URL: asked.URL}}, Trusted: true}, false, nil
 	case byDocument && !byID && !byURL:
-		d, err := config.ParseDestination(asked.Document, q.config.Settings().Webhooks.Allow)
+		made, err := config.ParseDestination(asked.Document, q.config.Settings().Webhooks.Allow)
 		if err != nil {
-			return nil, wrongDocument("document.", err)
+			return d, false, wrongDocument("document.", err)
 		}
-		return d.Webhook, nil
+		d = *made.Webhook
 	case !byID || byURL || byDocument:
-		return nil, badRequest("destination", "want a destination, a url or a document")
+		return d, false, badRequest("destination", "want a destination, a url or a document")
+	default:
+		of := q.config.Settings().Destination(asked.Destination)
+		if of == nil {
+			d, err = q.config.Tenants.Destination(q.Context(), asked.Destination)
+			if errors.Is(err, webhook.ErrUnknownDestination) || errors.Is(err, webhook.ErrTakesNothing) {
+				err = noDestination(asked.Destination)
+			}
+			return d, true, err
+		}
+		if of.Webhook == nil {
+			return d, false, badRequest("destination", "the document of the destination in the store is not valid; the log says why")
+		}
+		d = *of.Webhook
 	}
-	d := q.config.Settings().Destination(asked.Destination)
-	if d == nil {
-		return nil, noDestination(asked.Destination)
-	}
-	if d.Webhook == nil {
-		return nil, badRequest("destination", "the document of the destination in the store is not valid; the log says why")
-	}
-	return d.Webhook, nil
+	d.Trusted = true
+	return d, false, nil
 }
 
-// try sends one sample. Only the operator, who also wrote the settings, may use this API. So any
-// address in a URL is allowed, and the guard checks only those that a host name resolves to.
-func (q *request) try(d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
-	e, err := new(event.Encoder).Encode(sample(typ, name))
+// try sends one sample.
+func (q *request) try(d webhook.Destination, source *config.Source, typ string, call event.Call) ([]api.Exchange, error) {
+	e, err := new(event.Encoder).Encode(call)
 	if err != nil {
 		return nil, err
 	}
-	trusted := *d
-	trusted.Trusted = true
-	tried, err := q.config.Forwarder.Try(q.Context(), webhook.TryParams{Destination: &trusted, Event: e})
+	tried, err := q.config.Forwarder.Try(q.Context(), webhook.TryParams{Destination: &d, Event: e})
 	if err != nil {
 		return nil, err
 	}

@@ -52,6 +52,7 @@ const (
 	TenantRotatePath       = "/api/v1/tenants/{tenant}/destinations/{name}/rotate" // POST ?by=&overlap=: NewTenantDestination
 	TenantDeliveriesPath   = "/api/v1/tenants/{tenant}/deliveries"                 // GET, as DeliveriesPath: Page[Delivery]
 	TenantDeliveryPath     = "/api/v1/tenants/{tenant}/deliveries/{key}"           // GET: Delivery
+	TenantCountPath        = "/api/v1/tenants/{tenant}/deliveries/count"           // GET, as CountPath: Count
 	TenantRetryPath        = "/api/v1/tenants/{tenant}/deliveries/retry"           // POST Selection of keys: a stream of Progress
 	TenantDiscardPath      = "/api/v1/tenants/{tenant}/deliveries/discard"         // POST Selection of keys: a stream of Progress
 	AccessPath             = "/api/v1/access"                                      // GET, without a token: Access
@@ -212,7 +213,8 @@ type Source struct {
 }
 
 // Destinations is a page of destinations, in the order of the parameter sort. The parameters "q",
-// "source" and "state" select them by a part of the id or of a URL, by a source, and by states.
+// "source" and "state" select them by a part of the id or of a URL, by a source, and by states. Those
+// of tenants are among them while they are in trouble: they fail, or are held and not by their tenant.
 type Destinations struct {
 	Page[Destination]
 	// States counts the destinations in each state, whatever the parameter "state" selects.
@@ -244,9 +246,10 @@ var Sorts = []string{"state", "id", "waiting", "dead", "retried", "delivered"}
 // A Destination is a customer's set of endpoints, with its state and its counts.
 type Destination struct {
 	ID            string     `json:"id"`
-	State         string     `json:"state"`       // one of States
-	Sources       []string   `json:"sources"`     // the first 10
-	SourceCount   int        `json:"sourceCount"` // how many sources it has in all
+	Tenant        string     `json:"tenant,omitempty"` // the one that it belongs to; TenantDestinationPath changes it
+	State         string     `json:"state"`            // one of States
+	Sources       []string   `json:"sources"`          // the first 10
+	SourceCount   int        `json:"sourceCount"`      // how many sources it has in all
 	Enabled       bool       `json:"enabled"`
 	Paused        bool       `json:"paused"`
 	Endpoints     []Endpoint `json:"endpoints"`
@@ -254,7 +257,8 @@ type Destination struct {
 	Standard      bool       `json:"standard"`                // Standard Webhooks
 	MaxConcurrent int        `json:"maxConcurrent,omitempty"` // 0 is the default
 	MaxRate       float64    `json:"maxRate,omitempty"`       // 0 is no limit
-	// Stored is nil for a destination of the configuration file, which this API cannot change.
+	// Stored is nil for a destination of the configuration file, which this API cannot change, and for
+	// one of a tenant.
 	Stored    *Stored              `json:"stored,omitempty"`
 	Settings  *DestinationSettings `json:"settings,omitempty"` // the other settings; listings leave them out
 	Held      *webhook.Hold        `json:"held,omitempty"`     // why its deliveries wait although they are due
@@ -506,9 +510,11 @@ type TestRequest struct {
 	URL         string `json:"url,omitempty"`
 	// Document has settings under the keys of the configuration file, with certificates as PEM.
 	Document map[string]any `json:"document,omitempty"`
-	Types    []string       `json:"types,omitempty"`  // none means all six
-	Event    string         `json:"event,omitempty"`  // the name in track, page and screen calls; empty means the sample's own name
-	Source   string         `json:"source,omitempty"` // a source; its filter is checked, too, beside the destination's
+	// Types are those of calls, and none means all six. For the destination of a tenant they are any
+	// types of events, and none means webhook.test.
+	Types  []string `json:"types,omitempty"`
+	Event  string   `json:"event,omitempty"`  // the name in track, page and screen calls; empty means the sample's own name
+	Source string   `json:"source,omitempty"` // a source; its filter is checked, too, beside the destination's
 }
 
 // TestResult has an Exchange for each type of call with each endpoint.

@@ -116,7 +116,7 @@ export default function destination({ destination: id, every, signal, keys }) {
       ['Filter', [...(d.settings?.filter?.include ?? []).map((p) => `only ${p}`), ...(d.settings?.filter?.exclude ?? []).map((p) => `not ${p}`)].join(', ') || 'none'],
       ['Times', [d.settings?.timeout && `${d.settings.timeout} for an attempt`, d.settings?.window && `attempted for ${d.settings.window}`, d.settings?.schedule].filter(Boolean).join(', ') || 'the default'],
       ['Limits', [d.maxConcurrent && `${d.maxConcurrent} at a time`, d.maxRate && `${d.maxRate} a second`].filter(Boolean).join(', ') || 'the default'],
-      ['Sources', [...d.sources, more > 0 && `${count(more)} more`].filter(Boolean).join(', ') || 'none'],
+      d.tenant ? ['Tenant', d.tenant] : ['Sources', [...d.sources, more > 0 && `${count(more)} more`].filter(Boolean).join(', ') || 'none'],
       ...(d.stored ? [['Changed', [time(d.stored.changed), ` by ${d.stored.by}`]]] : []),
     ]
     manage(d)
@@ -134,7 +134,7 @@ export default function destination({ destination: id, every, signal, keys }) {
     managed.dataset.key = key
     const button = (word, onclick, kind = 'small') => el('button', { type: 'button', class: kind, onclick }, word)
     const secrets = d.settings?.standardSecrets ?? 0
-    replace(managed, !d.stored ? el('span', { class: 'note' }, d.settings ? 'from the configuration file' : '') : [
+    replace(managed, !d.stored ? el('span', { class: 'note' }, d.tenant ? 'its tenant changes them' : d.settings ? 'from the configuration file' : '') : [
       el('a', { class: 'button small', href: `${route('destinations', id)}/edit` }, 'Edit'),
       button(d.enabled ? 'Disable' : 'Enable', () => alter('PATCH', '', { enabled: !d.enabled })),
       button('New secret', addSecret),

@@ -28,7 +28,7 @@ export default function edit({ destination: id, signal, keys }) {
   ready.then(show).catch((error) => { if (!signal.aborted) replace(form, notice(problem(error))) })
 
   function show({ d, offered = [], total = 0 }) {
-    if (d && !d.stored) return replace(form, notice('The configuration of the server names this destination: change it there.'))
+    if (d && !d.stored) return replace(form, notice(d.tenant ? 'Its tenant changes it.' : 'The configuration of the server names this destination: change it there.'))
     const settings = d?.settings ?? { sources: total === 1 ? [offered[0].name] : [] }
     const name = input({ required: true, maxlength: 255, placeholder: 'acme' })
     const sources = area(settings.sources.join('\n'))
