@@ -162,6 +162,29 @@ func (l *Load) Forward(n int) time.Duration {
 	return time.Since(begin)
 }
 
+// Pace forwards n single events, one in each interval, and returns when all are delivered.
+func (l *Load) Pace(n int, interval time.Duration) {
+	begin := time.Now()
+	l.ended.target.Store(l.ended.n.Load() + int64(n))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			e := make([]event.Event, 1)
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				time.Sleep(time.Until(begin.Add(time.Duration(i) * interval))) // keeps the rate
+				l.Next(e)
+				if err := l.ForwardEvents(context.Background(), l.Destinations[:1], e...); err != nil {
+					l.b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	<-l.ended.reached
+}
+
 // Bare posts n bodies without the forwarder, and returns how long that took.
 func (l *Load) Bare(n int) time.Duration { return Bare(l.b, l.url, n, l.concurrency) }
 
