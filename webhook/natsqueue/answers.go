@@ -15,11 +15,17 @@ type part struct {
 	size  int
 }
 
-// answers are what puts wait for: the owners say which deliveries are duplicates.
+// answers are what puts wait for: the owners say which deliveries are duplicates, or behind others.
 type answers struct {
 	index   *index
 	awaited map[uint64]*part // by the serial of their records; guarded by index.mu
 }
+
+// The bits of a delivery in an owner's answer.
+const (
+	isDuplicate = 1 << iota
+	isBehind
+)
 
 // await registers a part, and returns the serial of its record.
 func (s *answers) await(x *part) uint64 {
@@ -42,7 +48,7 @@ func (s *answers) forget(p *put) {
 }
 
 // received processes the answer of an owner on another node. The answer consists of the serial of
-// the record that was put and a bit for each delivery, which is set for a duplicate.
+// the record that was put and two bits for each delivery.
 func (s *answers) received(m *nats.Msg) {
 	serial, n := binary.Uvarint(m.Data)
 	if n <= 0 {
@@ -54,7 +60,7 @@ func (s *answers) received(m *nats.Msg) {
 }
 
 // heard applies an owner's answer to the part with the given serial. The index is locked.
-func (s *answers) heard(serial uint64, duplicates []byte) {
+func (s *answers) heard(serial uint64, verdicts []byte) {
 	x := s.awaited[serial]
 	if x == nil {
 		return
@@ -62,10 +68,11 @@ func (s *answers) heard(serial uint64, duplicates []byte) {
 	delete(s.awaited, serial)
 	for i, it := range x.items {
 		p := it.put
-		if p.left == 0 || i/8 >= len(duplicates) {
+		if p.left == 0 || i/4 >= len(verdicts) {
 			continue
 		}
-		it.Stored = duplicates[i/8]&(1<<(i%8)) == 0
+		bits := verdicts[i/4] >> (i % 4 * 2)
+		it.Stored, it.Behind = bits&isDuplicate == 0, bits&isBehind != 0
 		if p.left--; p.left == 0 {
 			close(p.done)
 		}

@@ -275,9 +275,9 @@ func (s *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *quest
 			claimed++
 			continue
 		}
-		by := store.Settlement{Verdict: store.Done}
+		by, behind := store.Settlement{Verdict: store.Done}, e.behind
 		if q.Change == changeRetry {
-			if ds[i] == nil {
+			if ds[i] == nil || behind {
 				continue
 			}
 			by = store.Settlement{Verdict: store.Retry, Delivery: *ds[i]}
@@ -288,7 +288,7 @@ func (s *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *quest
 		s.index.claim(e) // from here on nobody else can
 		e.write = w
 		end := s.recorder.ending(e, ds[i], &by)
-		end.news, end.erase = true, q.Change == changeErase
+		end.news, end.erase = !behind, q.Change == changeErase
 		w.endings = append(w.endings, end)
 	}
 	return claimed

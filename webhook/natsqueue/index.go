@@ -127,8 +127,9 @@ func (s *index) putBack(e *entry) {
 	s.hold(e)
 }
 
-// remove removes e from the index. The index is locked.
-func (s *index) remove(e *entry) {
+// remove removes e from the index. It returns when the entry is due that was behind e, or zero. The
+// index is locked.
+func (s *index) remove(e *entry) time.Time {
 	s.unclaim(e)
 	s.uncount(e)
 	delete(s.unfit, e)
@@ -137,8 +138,10 @@ func (s *index) remove(e *entry) {
 		e.lane.vacate(x)
 	}
 	e.lane.waiting--
+	released := e.lane.part(e)
 	s.prune(e.lane)
 	e.block.drop(e)
+	return released
 }
 
 // prune removes a lane that has no deliveries. The index is locked.

@@ -14,18 +14,20 @@ import (
 // the stream.
 type entry struct {
 	lane   *lane
-	block  *block // the message
-	i      uint32 // its place in the block
-	user   uint32 // the hash of its user
-	size   uint32 // bytes of the body
-	stored uint32 // bytes in the message
-	cached uint32 // bytes that hold has counted
-	queued int32  // its place in its queue, from 1; 0 if it is in none
-	retry  bool   // it has been attempted
-	due    int64  // in microseconds
-	seq    uint64 // the Seq of the delivery; the order among entries with the same due
-	claim  uint64 // 0 if it is not claimed
-	write  *write // the write that settles it, if any
+	block  *block  // the message
+	i      uint32  // its place in the block
+	user   uint32  // the hash of its user
+	size   uint32  // bytes of the body
+	stored uint32  // bytes in the message
+	cached uint32  // bytes that hold has counted
+	queued int32   // its place in its queue, from 1; 0 if it is in none
+	retry  bool    // it has been attempted
+	behind bool    // it is behind another one of its series
+	due    int64   // in microseconds
+	seq    uint64  // the Seq of the delivery; the order among entries with the same due
+	claim  uint64  // 0 if it is not claimed
+	write  *write  // the write that settles it, if any
+	series *series // nil for a delivery without a key
 	key    store.Key
 
 	// delivery is nil while the delivery is only in the stream. load sets it for each entry that is
@@ -40,14 +42,31 @@ func (e *entry) bytes() int64 { return int64(e.stored) + 4 }
 func (e *entry) waits() bool { return e.block.p.state != lost && e.block.entries[e.i] == e }
 
 func (e *entry) state() store.State {
-	if e.claim != 0 {
+	switch {
+	case e.claim != 0:
 		return store.StateClaimed
+	case e.behind:
+		return store.StateBehind
 	}
 	return store.StateWaiting
 }
 
-// compare returns a negative number if e sorts before x in a queue.
+// at returns when e is due.
+func (e *entry) at() time.Time { return time.UnixMicro(e.due).UTC() }
+
+// queue returns the queue for e.
+func (e *entry) queue() *queue {
+	if e.behind {
+		return &e.series.behind
+	}
+	return e.lane.queue(e.retry)
+}
+
+// compare returns a negative number if e sorts before x in their queue.
 func (e *entry) compare(x *entry) int {
+	if e.behind {
+		return cmp.Compare(e.seq, x.seq)
+	}
 	return cmp.Or(cmp.Compare(e.due, x.due), cmp.Compare(e.seq, x.seq))
 }
 
@@ -55,9 +74,11 @@ func (e *entry) compare(x *entry) int {
 type lane struct {
 	name             string
 	p                *partition
-	fresh, retries   queue // entries that are not claimed
-	waiting, claimed int   // all entries of the lane, and how many of them are claimed
-	cached           int64 // bytes that hold has counted for them
+	fresh, retries   queue              // entries that are not claimed
+	waiting, claimed int                // all entries of the lane, and how many of them are claimed
+	behind           int                // how many are behind others
+	series           map[string]*series // of each key; nil until a delivery has one
+	cached           int64              // bytes that hold has counted for them
 
 	// list has a place for each entry and each dead letter, in the order of their Seqs. While the
 	// partition is read, it is empty. gone counts the places of deliveries that are gone.
@@ -72,12 +93,16 @@ func (l *lane) queue(retries bool) *queue {
 	return &l.fresh
 }
 
-func (l *lane) push(e *entry) { heap.Push(l.queue(e.retry), e) }
+func (l *lane) push(e *entry) { heap.Push(e.queue(), e) }
 
 // leave takes e out of its queue, if it is in one.
 func (l *lane) leave(e *entry) {
 	if e.queued > 0 {
-		heap.Remove(l.queue(e.retry), int(e.queued)-1)
+		heap.Remove(e.queue(), int(e.queued)-1)
+	}
+	if e.behind {
+		e.behind = false
+		l.behind--
 	}
 }
 
@@ -127,8 +152,8 @@ func (l *lane) vacate(x *place) {
 	l.list, l.gone = left, 0
 }
 
-// behind yields the places behind the number after, or all if it is 0, in one order or the other.
-func (l *lane) behind(after uint64, oldest bool) iter.Seq[*place] {
+// places yields the places behind the number after, or all if it is 0, in one order or the other.
+func (l *lane) places(after uint64, oldest bool) iter.Seq[*place] {
 	return func(yield func(*place) bool) {
 		i, step := l.find(after+1), 1
 		if !oldest {
@@ -176,7 +201,7 @@ func (x *place) size() int64 {
 	return x.entry.bytes()
 }
 
-// A queue is a heap of entries, the earliest first.
+// A queue is a heap of entries, the first one of their order first.
 type queue []*entry
 
 // The methods of heap.Interface.
@@ -207,5 +232,5 @@ func (q queue) due() time.Time {
 	if len(q) == 0 {
 		return time.Time{}
 	}
-	return time.UnixMicro(q[0].due).UTC()
+	return q[0].at()
 }

@@ -126,7 +126,8 @@ func (s *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStre
 	return messages, err
 }
 
-// change retries, discards or erases dead letters, of which all may have nil. It returns how many.
+// change retries, discards or erases dead letters, of which all may have nil. It returns how many. It
+// retries those with one key one after the other.
 func (s *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q *question) (n int, err error) {
 	messages := make([]*jetstream.RawStreamMsg, len(all))
 	if q.Change != changeDiscard {
@@ -135,20 +136,38 @@ func (s *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q
 		}
 	}
 	var mu sync.Mutex
+	change := func(i int) error {
+		gone, failed := s.changeOne(ctx, all[i], messages[i], q)
+		if gone {
+			s.index.forget(refs[i], all[i])
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if err = cmp.Or(err, failed); gone {
+			n++
+		}
+		return failed
+	}
+	type name struct{ destination, key string }
+	ordered := make(map[name][]int)
 	var wg sync.WaitGroup
 	for i, x := range all {
-		if x == nil {
-			continue
+		var d store.Record
+		switch {
+		case x == nil:
+		case q.Change == changeRetry && messages[i] != nil && d.UnmarshalBinary(messages[i].Data) == nil && d.Key != "":
+			of := name{refs[i].Destination, d.Key}
+			ordered[of] = append(ordered[of], i)
+		default:
+			wg.Go(func() { change(i) })
 		}
+	}
+	for _, all := range ordered {
 		wg.Go(func() {
-			gone, failed := s.changeOne(ctx, x, messages[i], q)
-			if gone {
-				s.index.forget(refs[i], x)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err = cmp.Or(err, failed); gone {
-				n++
+			for _, i := range all {
+				if change(i) != nil {
+					return
+				}
 			}
 		})
 	}

@@ -100,10 +100,12 @@ func (s *loader) keep(blocks []*block, messages []*jetstream.RawStreamMsg, wante
 			}
 			if d == nil {
 				b.damaged = true
-				s.index.remove(e)
+				if !s.index.remove(e).IsZero() {
+					s.index.tell(e.lane.name)
+				}
 				continue
 			}
-			d.Destination, e.delivery = e.lane.name, d
+			d.Destination, d.Due, e.delivery = e.lane.name, e.at(), d // a release has changed Due, and is not stored
 			if x := s.index.unfit[e]; x != nil {
 				d.Tries, d.Closed, d.Attempts, d.Due, d.Expires = x.Tries, x.Closed, x.Attempts, x.Due, x.Expires
 			}

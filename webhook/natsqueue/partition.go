@@ -204,6 +204,7 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery
 		}
 		p.index.describe(e, d)
 		b.set(i, e)
+		l.join(e, d.Key)
 		if p.state != reading {
 			l.enter(place{seq: e.seq, entry: e})
 		}
@@ -221,24 +222,29 @@ func (p *partition) lane(destination string) *lane {
 	return l
 }
 
-// judge looks for duplicates among the deliveries of b, and queues the others. The node that put the
-// deliveries gets a reply that says which of them are duplicates. The index is locked.
+// judge looks for duplicates among the deliveries of b, and queues the others, or puts them behind
+// others with their keys. The node that put the deliveries gets a reply that says so. The index is
+// locked.
 func (p *partition) judge(b *block) {
 	var own []*item // items that calls of this node wait for
 	if x := p.set.answers.awaited[b.serial]; x != nil && b.putBy == p.conn.id {
 		own = x.items
 	}
-	duplicates := make([]byte, (len(b.entries)+7)/8) // one bit each
+	verdicts := make([]byte, (len(b.entries)+3)/4) // two bits each
 	at := now()
 	for i, e := range b.entries {
 		if e == nil {
 			continue
 		}
 		if k := b.keys[i]; !b.judged && k != (store.Key{}) && !p.set.seen.Add(k, at) {
-			duplicates[i/8] |= 1 << (i % 8)
+			verdicts[i/4] |= isDuplicate << (i % 4 * 2)
 			p.dropped = append(p.dropped, ref{b.seq, uint32(i)})
 			b.keys[i] = store.Key{}
 			p.index.remove(e)
+			continue
+		}
+		if e.lane.follow(e); e.behind {
+			verdicts[i/4] |= isBehind << (i % 4 * 2)
 			continue
 		}
 		// A caller of Put learns from the result that the delivery waits, so Heads need not yield the
@@ -248,7 +254,6 @@ func (p *partition) judge(b *block) {
 			own[i].Claim = p.index.claim(e)
 			continue
 		}
-		e.lane.push(e)
 		if !known {
 			p.index.tell(e.lane.name)
 		}
@@ -256,9 +261,9 @@ func (p *partition) judge(b *block) {
 	switch {
 	case b.judged || b.putBy == "":
 	case b.putBy == p.conn.id:
-		p.set.answers.heard(b.serial, duplicates)
+		p.set.answers.heard(b.serial, verdicts)
 	default:
-		p.replies = append(p.replies, &nats.Msg{Subject: p.conn.config.ask("put." + b.putBy), Data: append(binary.AppendUvarint(nil, b.serial), duplicates...)})
+		p.replies = append(p.replies, &nats.Msg{Subject: p.conn.config.ask("put." + b.putBy), Data: append(binary.AppendUvarint(nil, b.serial), verdicts...)})
 	}
 	b.judged, b.putBy = true, ""
 }

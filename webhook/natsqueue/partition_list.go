@@ -42,7 +42,7 @@ func (p *partition) list(q *question) (a answer) {
 	}
 	var last *store.Ref // of the answer, as far as is known: sorting all places would take too long
 	for _, l := range lanes {
-		for x := range l.behind(q.After, q.Query.Oldest) {
+		for x := range l.places(q.After, q.Query.Oldest) {
 			r := store.Ref{Destination: l.name, Seq: x.seq}
 			if last != nil && compare(r, *last) > 0 {
 				break
@@ -120,7 +120,7 @@ func (p *partition) counts(after string, only []string) (a answer) {
 	defer p.index.mu.Unlock()
 	for name, l := range store.Among(p.lanes, only) {
 		if l.waiting > 0 && name > after {
-			a.Counts = append(a.Counts, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
+			a.Counts = append(a.Counts, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Behind: l.behind, Oldest: l.head().Earliest()})
 		}
 	}
 	slices.SortFunc(a.Counts, func(a, b store.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })

@@ -223,7 +223,7 @@ func (s *recorder) recorded(p *partition, d *draft) {
 			letterAt++
 		}
 		if !e.putsBack() {
-			s.index.remove(e.entry)
+			e.released = s.index.remove(e.entry)
 			continue
 		}
 		old, at := e.entry.block, e.entry.i
@@ -247,16 +247,17 @@ func (s *recorder) recorded(p *partition, d *draft) {
 
 // An ending is an entry with its outcome, which is about to be written into a record.
 type ending struct {
-	entry   *entry
-	verdict store.Verdict
-	again   *store.Delivery // the delivery with what the settlement changes
-	record  []byte          // the encoded delivery to put back, or the dead letter
-	letter  *letter         // the dead letter, and
-	subject string          // its subject
-	from    *block          // for a move: the block that the delivery was in
-	news    bool            // Heads has to yield the lane, because no caller of Settle knows of the ending
-	erase   bool            // the cleaner has to purge the message
-	unfit   bool            // the record is larger than a message may be; see stay
+	entry    *entry
+	verdict  store.Verdict
+	again    *store.Delivery // the delivery with what the settlement changes
+	record   []byte          // the encoded delivery to put back, or the dead letter
+	letter   *letter         // the dead letter, and
+	subject  string          // its subject
+	from     *block          // for a move: the block that the delivery was in
+	released time.Time       // set by recorded: when the delivery is due that was behind this one, or zero
+	news     bool            // Heads has to yield the lane, because no caller of Settle knows of the ending
+	erase    bool            // the cleaner has to purge the message
+	unfit    bool            // the record is larger than a message may be; see stay
 }
 
 // putsBack reports whether the delivery goes on in the record.

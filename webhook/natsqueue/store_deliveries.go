@@ -103,6 +103,7 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (int, error) 
 		}
 	}
 	var writes, others []*write // writes: of this call, one for each partition; others: of earlier calls that settle some of ss
+	ends := make([]*ending, n)
 	s.index.mu.Lock()
 	if err := s.lease.lapsed(); err != nil { // others may have claimed the deliveries
 		s.index.mu.Unlock()
@@ -124,14 +125,28 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (int, error) 
 			}
 			w := writes[at]
 			e.write = w
-			w.endings = append(w.endings, s.recorder.ending(e, e.delivery, &ss[i]))
+			ends[i] = s.recorder.ending(e, e.delivery, &ss[i])
+			w.endings = append(w.endings, ends[i])
 		}
 	}
 	s.index.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
 	if err := cmp.Or(s.recorder.write(ctx, writes...), await(ctx, others)); err != nil {
+		s.index.mu.Lock()
+		defer s.index.mu.Unlock()
+		for _, e := range ends { // what they have released, or will release, is news
+			if e != nil {
+				e.news = true
+				s.index.tell(e.entry.lane.name)
+			}
+		}
 		return 0, fmt.Errorf("natsqueue: settling: %w", err)
+	}
+	for i, e := range ends {
+		if ss[i].Released = (time.Time{}); e != nil {
+			ss[i].Released = e.released
+		}
 	}
 	return n, refused
 }

@@ -1,13 +1,11 @@
 package natsqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -21,7 +19,7 @@ func (s *Store) Count(ctx context.Context) (all store.Counts, err error) {
 		if err != nil {
 			return store.Counts{}, err
 		}
-		all.Waiting, all.Claimed = all.Waiting+c.Waiting, all.Claimed+c.Claimed
+		all.Waiting, all.Claimed, all.Behind = all.Waiting+c.Waiting, all.Claimed+c.Claimed, all.Behind+c.Behind
 		if !c.Oldest.IsZero() && (all.Oldest.IsZero() || c.Oldest.Before(all.Oldest)) {
 			all.Oldest = c.Oldest
 		}
@@ -143,12 +141,14 @@ func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int,
 }
 
 func (s *Store) change(ctx context.Context, what, change string, refs []store.Ref) (n, claimed int, err error) {
-	refs = slices.Clone(refs)
-	slices.SortFunc(refs, func(x, y store.Ref) int {
-		return cmp.Or(strings.Compare(x.Destination, y.Destination), cmp.Compare(x.Seq, y.Seq))
+	seen := make(map[store.Ref]bool, len(refs))
+	refs = slices.DeleteFunc(slices.Clone(refs), func(r store.Ref) bool {
+		twice := seen[r]
+		seen[r] = true
+		return twice
 	})
 	_, err = call(ctx, s.life, what, func() (_ struct{}, err error) {
-		n, claimed, err = s.asker.changeAll(ctx, question{Kind: askChange, Change: change}, slices.Compact(refs))
+		n, claimed, err = s.asker.changeAll(ctx, question{Kind: askChange, Change: change}, refs)
 		return struct{}{}, err
 	})
 	return n, claimed, err

@@ -136,26 +136,38 @@ var orderCases = []testCase{
 var shareOrderCases = []testCase{
 	{"ShareOrder", "The others are behind it, on whichever node they are put. When the claims of a dead node end, the first one of a Key comes before those that are behind it.", func(k *kit) {
 		first, dead := k.s, k.another()
-		ds := k.keyed("a", "one", 6)
-		var got []string
-		k.put(ds[:2]...)
-		k.s = dead
-		k.put(ds[2:4]...)
-		claimed := k.fetchFrom(1, []string{"a"}, dead, first)
-		k.s = first
-		k.put(ds[4:]...)
-		if k.traits.Abandon != nil {
-			k.traits.Abandon(k, dead)
-		} else if _, err := dead.Settle(k.ctx, settlements(dead, store.Return, claimed...)); err != nil {
-			k.Fatal(err)
+		var names []string
+		want, got := make(map[string][]string), make(map[string][]string)
+		for i := range 8 {
+			names = append(names, fmt.Sprint("d", i))
 		}
-		for range ds {
-			one := k.fetchFrom(1, []string{"a"}, first)
-			got = append(got, ids(one)...)
-			if _, err := first.Settle(k.ctx, settlements(first, store.Done, one...)); err != nil {
-				k.Fatal(err)
+		put := func(s store.Store, from, to int) {
+			k.s = s
+			for _, name := range names {
+				ds := k.keyed(name, "one", to)[from:]
+				k.put(ds...)
+				want[name] = append(want[name], ids(ds)...)
 			}
 		}
-		equal(k, "the order of a key", got, ids(ds))
+		put(first, 0, 2)
+		put(dead, 2, 4)
+		k.fetchFrom(1, names, dead)
+		put(first, 4, 6)
+		if k.traits.Abandon != nil {
+			k.traits.Abandon(k, dead)
+		} else {
+			k.close(dead)
+		}
+		for left := 6 * len(names); left > 0; {
+			ds := k.fetchFrom(1, names, first)
+			if n, err := first.Settle(k.ctx, settlements(first, store.Done, ds...)); n != len(ds) || err != nil {
+				k.Fatalf("Settle of %d = %d, %v", len(ds), n, err)
+			}
+			for _, d := range ds {
+				got[d.Destination] = append(got[d.Destination], id(&d))
+			}
+			left -= len(ds)
+		}
+		equal(k, "the orders of the keys", got, want)
 	}},
 }
