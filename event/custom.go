@@ -32,7 +32,16 @@ type Custom struct {
 	Time time.Time // when it happened; zero means when it is encoded
 	User string    // whom it is about, for lists and for EraseUser; up to 255 bytes
 	// Key puts the event in an order: a destination gets the events with the same Key one after the
-	// other. Up to 255 bytes; empty means no order.
+	// other, in the order in which they were stored. Up to 255 bytes; empty means no order.
+	//
+	// The next event is sent when the one before was delivered, with all its requests ended, or was
+	// given up. So one that fails holds up its key for up to a retry window, and nothing else. A key
+	// costs a request at a time: choose one for what must be in order, such as the id of an invoice,
+	// and not one for a whole customer. An event that a person sends again goes to the end of its key.
+	//
+	// In a transaction of the caller, the order is that of the commits. On PostgreSQL the keys of one
+	// call are locked in one order, so such calls cannot deadlock. Two calls in one transaction can, as
+	// any two rows can: then the database ends one of the transactions, which may be repeated.
 	Key string
 }
 

@@ -80,6 +80,11 @@ type Config struct {
 	// attempt. The last attempt starts Timeout before its end. If the process crashes before the
 	// outcome of the first is stored, the next one begins a new window. Zero means DefaultWindow, which
 	// is also the most that is allowed.
+	//
+	// What waits behind another delivery with its Key has no window yet. If that one lapses, the window
+	// counts from when the next one was stored: so all that is behind a destination that only fails
+	// lapses with it, each after one attempt, or without one while the destination is probed. A restart
+	// gives the first one of each Key a whole window again.
 	Window  time.Duration
 	Retries *Retries // longer limits, and more failures that are retried; nil means none
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables

@@ -19,6 +19,7 @@ type Reason = store.Reason
 
 // The states of a delivery.
 const (
+	StateBehind    = store.StateBehind    // another delivery with its Key
 	StateWaiting   = store.StateWaiting   // for an attempt
 	StateClaimed   = store.StateClaimed   // by a node that attempts it, or is about to
 	StateDelivered = store.StateDelivered // and kept by a store with a History

@@ -67,11 +67,13 @@ func (f *Forwarder) Retry(ctx context.Context, refs ...Ref) (Progress, error) {
 }
 
 // RetryAll is Retry for the deliveries that query selects: dead letters, unless its States ask for
-// others. It works while the caller ranges over the result, and yields its progress after each commit,
+// others. The oldest comes first, so those with one Key keep their order, although of each page
+// delivered ones come after others. It works while the caller ranges over the result, and yields its progress after each commit,
 // of up to 256 deliveries. An error, which it yields with the progress so far, ends it; a further call
 // continues with the rest. It leaves out what becomes a new delivery after the loop began, and copies
 // that a Retry of a delivered one has made.
 func (f *Forwarder) RetryAll(ctx context.Context, query Query) iter.Seq2[Progress, error] {
+	query.Oldest = true
 	return f.selected(ctx, query, func(ctx context.Context, rs []Record) (Progress, error) {
 		return f.retry(ctx, slices.DeleteFunc(rs, func(r Record) bool {
 			return r.State == StateDelivered && r.ID != deliveryID(&event.Event{ID: r.MessageID, Source: r.Source})
@@ -86,6 +88,7 @@ func (f *Forwarder) Discard(ctx context.Context, refs ...Ref) (Progress, error) 
 
 // DiscardAll is Discard for the deliveries that query selects, in the way of RetryAll.
 func (f *Forwarder) DiscardAll(ctx context.Context, query Query) iter.Seq2[Progress, error] {
+	query.Oldest = false // so that what is behind another is not released first
 	return f.selected(ctx, query, f.discard)
 }
 
@@ -114,25 +117,46 @@ func (f *Forwarder) named(ctx context.Context, refs []Ref, do func(context.Conte
 	return total, nil
 }
 
-// selected passes the deliveries that query selects to do, page by page, and yields the sum.
+// selected passes the deliveries that query selects to do, page by page, and yields the sum. It leaves
+// out those that are stored after it began.
 func (f *Forwarder) selected(ctx context.Context, query Query, do func(context.Context, []Record) (Progress, error)) iter.Seq2[Progress, error] {
 	if len(query.States) == 0 {
 		query.States = []State{StateDead}
 	}
-	query.Oldest = false // so that what becomes new is not met again
 	return func(yield func(Progress, error) bool) {
 		var total Progress
+		newest, err := f.newest(ctx, query.Destinations)
+		if err != nil {
+			yield(total, err)
+			return
+		}
 		for page, err := range store.PagesOf(ctx, f.config.Store, query, chunk) {
+			n := len(page)
+			page = slices.DeleteFunc(page, func(r Record) bool { return r.Seq > newest })
+			over := query.Oldest && len(page) < n
 			if err == nil && len(page) > 0 {
 				var p Progress
 				p, err = do(ctx, page)
 				total.add(p)
 			}
-			if (err != nil || len(page) > 0) && !yield(total, err) || err != nil {
+			if (err != nil || len(page) > 0) && !yield(total, err) || err != nil || over {
 				return
 			}
 		}
 	}
+}
+
+// newest returns the Seq of the newest delivery of these destinations, of all if there are none.
+func (f *Forwarder) newest(ctx context.Context, destinations []string) (uint64, error) {
+	for page, err := range store.PagesOf(ctx, f.config.Store, Query{Destinations: destinations}, 1) {
+		if err != nil {
+			return 0, err
+		}
+		if len(page) > 0 {
+			return page[0].Seq, nil
+		}
+	}
+	return 0, nil
 }
 
 func (p *Progress) add(q Progress) {

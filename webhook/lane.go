@@ -17,6 +17,7 @@ type (
 type laneState struct {
 	target     atomic.Pointer[target] // nil until the destination was looked up
 	stragglers atomic.Int32           // deliveries that one endpoint has taken while requests to others are in flight
+	lapsed     atomic.Bool            // a delivery with a Key lapsed; see worker.window
 	failures   logState
 	deaths     logState
 }

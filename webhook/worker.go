@@ -135,10 +135,11 @@ func (w *worker) lookUp(slot *slot, l *lane) (t *target, hold HoldKind, err erro
 	return t, hold, err
 }
 
-// settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one
+// settle logs the outcome of d, passes it to the settler, and empties d: the deliveries of one
 // fetch share an array, which stays in memory until the slowest of them has ended. The next delivery
 // with the Key of d starts once the outcome is stored, so that waits for the last request of d.
 func (w *worker) settle(l *lane, d *Delivery, s store.Settlement) {
+	w.log(l, &s)
 	if last := w.last; last != nil && d.Key != "" {
 		w.requests.Go(func() {
 			<-last
@@ -148,14 +149,13 @@ func (w *worker) settle(l *lane, d *Delivery, s store.Settlement) {
 		w.settler.add(s)
 	}
 	w.last = nil
-	w.log(l, &s)
 	*d = Delivery{}
 }
 
 // failureOf describes a failed attempt for the scheduler. It returns false if all outcomes are
 // permanent, such as a 404: then the destination does not count as failing.
 func failureOf(results []result, s *store.Settlement) (f schedule.Failure, failing bool) {
-	f.Reason, f.Due = string(lastReason(&s.Delivery)), dueOf(s)
+	f.Reason, f.Due, f.Keyed = string(lastReason(&s.Delivery)), dueOf(s), s.Delivery.Key != ""
 	for i := range results {
 		if r := &results[i]; r.outcome == OutcomeRetryable {
 			failing = true
@@ -182,7 +182,8 @@ func (w *worker) hold(slot *slot, l *lane, hold HoldKind, why error) {
 	}
 }
 
-// log logs a failure, a dead letter, or the first success after failures.
+// log logs a failure, a dead letter, or the first success after failures. It notes in l that a delivery
+// with a Key lapsed.
 func (w *worker) log(l *lane, s *store.Settlement) {
 	d := &s.Delivery
 	state, text, reason := &l.State.failures, "webhook: attempt failed", lastReason(d)
@@ -196,6 +197,9 @@ func (w *worker) log(l *lane, s *store.Settlement) {
 		return
 	case store.Bury:
 		state, text, reason = &l.State.deaths, "webhook: delivery given up; it is a dead letter now", s.Reason
+		if d.Key != "" && reason == ReasonExpired {
+			l.State.lapsed.Store(true)
+		}
 	}
 	log, unlogged := state.failed()
 	if !log {

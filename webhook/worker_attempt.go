@@ -46,9 +46,20 @@ func (w *worker) begin(l *lane, d *Delivery, t *target) (s store.Settlement, end
 		return postpone(d, opens), true
 	}
 	if d.Expires.IsZero() {
-		d.Expires = now.Add(t.limits.Window).UTC()
+		d.Expires = now.Add(w.window(l, d, t, now)).UTC()
 	}
 	return s, false
+}
+
+// window returns the retry window of d, whose first attempt begins now. If deliveries of l with a Key have
+// lapsed, d was perhaps behind one of them. Then its window is counted from its put, which is its Due,
+// but has time for an attempt: otherwise n deliveries behind a failing one would take n windows.
+func (w *worker) window(l *lane, d *Delivery, t *target, now time.Time) time.Duration {
+	end := d.Due.Add(t.limits.Window)
+	if d.Key == "" || !l.State.lapsed.Load() || w.schedule.Outlasted(l, end) {
+		return t.limits.Window
+	}
+	return max(end.Sub(now), t.timeout)
 }
 
 // decide is target.decide, with the attempts of a delivered one for a History.

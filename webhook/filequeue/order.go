@@ -60,7 +60,7 @@ func (l *lane) follow(seq, key uint64) (behind bool) {
 }
 
 // part takes a delivery, which does not wait any more, out of its key. If it was the first one, part
-// releases the next, and returns when that is due. Otherwise it returns zero.
+// releases the next, not before now, and returns when that is due. Otherwise it returns zero.
 func (x *index) part(destination string, seq uint64, now int64) time.Time {
 	l := x.lanes[destination]
 	if l == nil {

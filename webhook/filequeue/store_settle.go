@@ -21,7 +21,7 @@ func settlement(s *Store, by *store.Settlement) (t transition, err error) {
 	if err := by.Check(); err != nil {
 		return t, fmt.Errorf("filequeue: %w", err)
 	}
-	t.id = by.Delivery.Claim
+	t.id, t.lapsed = by.Delivery.Claim, by.Reason == store.ReasonExpired
 	d := store.Record{Delivery: by.Delivery, Reason: by.Reason, At: by.At}
 	k := kindDead
 	switch by.Verdict {
@@ -55,7 +55,7 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (n int, err e
 		size := int64(0)
 		var bad error
 		for i := n; i < len(ss) && len(ts) < maxSettled && size < maxSettledBytes; i++ {
-			ss[i].Released = time.Time{} // this store keeps no order by key
+			ss[i].Released = time.Time{}
 			var t transition
 			if t, bad = settlement(s, &ss[i]); bad != nil {
 				break

@@ -1,6 +1,7 @@
 package filequeue
 
 import (
+	"math"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -15,6 +16,7 @@ type transition struct {
 	record record
 	rest   uint32 // of a claimed delivery, the size in the record without the length of the body
 	lost   bool   // the delivery leaves the store because it cannot be read
+	lapsed bool   // it is buried with ReasonExpired, so the next one with its key has its own due
 	put    bool   // the delivery is new
 	keep   bool   // it is claimed at once
 
@@ -76,6 +78,9 @@ func (t *transition) apply(x *index, now int64) {
 		x.count(&e, 1)
 	}
 	if to.kind != kindFresh && to.kind != kindRetry {
+		if t.lapsed {
+			now = math.MinInt64
+		}
 		t.released = x.part(to.destination, t.entry.seq, now)
 		if !t.released.IsZero() && (t.id == 0 || t.lost) { // the scheduler does not know
 			x.announce(to.destination)

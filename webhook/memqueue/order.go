@@ -51,15 +51,15 @@ func (it *item) part() time.Time {
 	if next == nil {
 		return time.Time{}
 	}
-	return next.release()
+	return next.release(it.record.Reason)
 }
 
 // release makes an item, which was behind another one, the first of its key. It returns when the item
-// is due.
-func (it *item) release() time.Time {
+// is due. The argument is the reason why the other one was buried, if it was.
+func (it *item) release(reason store.Reason) time.Time {
 	it.lane.behind--
 	it.record.State = store.StateWaiting
-	if now := now(); it.record.Due.Before(now) {
+	if now := now(); reason != store.ReasonExpired && it.record.Due.Before(now) {
 		it.record.Due = now
 	}
 	it.queue().push(it)

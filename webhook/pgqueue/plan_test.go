@@ -99,7 +99,7 @@ func TestFunctionsUseIndexes(t *testing.T) {
 			return err
 		}, 20},
 		{"release", "chunk%", func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), q.db.in(`SELECT S.release(0, ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 3)), '{0,0,0}', '{f,f,f}', 0, 0, '')`))
+			_, err := tx.Exec(t.Context(), q.db.in(`SELECT S.release(0, ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 3)), '{0,0,0}', '{f,f,f}', '{f,f,f}', 0, 0, '')`))
 			return err
 		}, 3},
 		{"rotate_chunks", "chunk%", func(tx pgx.Tx) error {

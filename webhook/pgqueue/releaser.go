@@ -47,7 +47,7 @@ func (r *releaser) release(ctx context.Context) (left bool, err error) {
 	db, memory := r.maintainer.db, r.maintainer.memory
 	var released []*chunk
 	b := newBatch()
-	b.Queue(db.in(releaseSQL), memory.nodeNow(), nil, nil, nil, r.maintainer.heartbeat.now().UnixMicro(), int64(0), db.channel).Query(into(&released, scanChunk))
+	b.Queue(db.in(releaseSQL), memory.nodeNow(), nil, nil, nil, nil, r.maintainer.heartbeat.now().UnixMicro(), int64(0), db.channel).Query(into(&released, scanChunk))
 	b.Queue(db.in(`SELECT EXISTS (SELECT FROM S.owed)`)).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
 	err = db.pool.SendBatch(ctx, b).Close()
 	if err != nil {

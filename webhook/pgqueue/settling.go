@@ -129,14 +129,14 @@ func (t *settling) queueRelease() {
 	claims := !t.claimer.releasing.Load() && t.claimer.memory.bytes <= cacheBytes/2
 	var keys []pgtype.UUID
 	var afters []int64
-	var mine []bool
+	var mine, lapses []bool
 	for key, v := range t.first {
 		it := t.claimer.memory.claims[v.Delivery.Claim]
 		q := t.claimer.memory.queues[queueKey{it.d.Destination, false}]
 		keys, afters = append(keys, key), append(afters, it.chunk.first)
-		mine = append(mine, claims && (q == nil || q.beyond > now.UnixMicro()))
+		mine, lapses = append(mine, claims && (q == nil || q.beyond > now.UnixMicro())), append(lapses, v.Reason == store.ReasonExpired)
 	}
-	t.batch.Queue(t.claimer.db.in(releaseSQL), t.node, keys, afters, mine, now.UnixMicro(), now.Add(time.Second).UnixMicro(), t.claimer.db.channel).
+	t.batch.Queue(t.claimer.db.in(releaseSQL), t.node, keys, afters, mine, lapses, now.UnixMicro(), now.Add(time.Second).UnixMicro(), t.claimer.db.channel).
 		Query(into(&t.released, scanChunk))
 }
 
@@ -183,7 +183,7 @@ func (t *settling) finish(err error) {
 const settleSQL = `SELECT S.settle($1::bigint, $2::bigint[], $3::int[], $4::int[], $5::text[])`
 
 const releaseSQL = `SELECT c.id, c.first, c.destination, c.retry, c.waiting, c.outbox, '', c.items, c.key, c.due, c.node
-FROM S.release($1::bigint, $2::uuid[], $3::bigint[], $4::boolean[], $5::bigint, $6::bigint, $7::text) c`
+FROM S.release($1::bigint, $2::uuid[], $3::bigint[], $4::boolean[], $5::boolean[], $6::bigint, $7::bigint, $8::text) c`
 
 const burySQL = `INSERT INTO S.dead (seq, destination, accepted, died, size, type, reason, user_id, keys, record)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`

@@ -54,7 +54,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error
 // Settle implements store.Store.
 func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (n int, err error) {
 	for i := range ss {
-		ss[i].Released = time.Time{} // this store keeps no order by key
+		ss[i].Released = time.Time{}
 	}
 	err = s.db.call(ctx, "settling", func() (err error) {
 		if err := s.claimer.settling.Acquire(ctx, 1); err != nil {

@@ -148,7 +148,11 @@ func (c *checker) settleAll(ss ...store.Settlement) {
 	}
 	for i, e := range released {
 		if at := lent[i].Released; e != nil {
-			c.release("Settle", e, at, began)
+			if ss[i].Reason == store.ReasonExpired {
+				equal(c, "Released after Bury with ReasonExpired, the Due of "+e.id, at, e.own)
+			} else {
+				c.release("Settle", e, at, began)
+			}
 		} else if !at.IsZero() {
 			c.Fatalf("Settle of %s with verdict %d has Released %v, want none", id(&ss[i].Delivery), ss[i].Verdict, at)
 		}

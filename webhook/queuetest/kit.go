@@ -173,7 +173,7 @@ func settlements(s store.Store, verdict store.Verdict, ds ...store.Delivery) []s
 		d.Body, d.Seq = nil, 0 // Settle reads neither
 		ss[i] = store.Settlement{Verdict: verdict, Delivery: d, At: s.Now()}
 		if verdict == store.Bury {
-			ss[i].Reason = store.ReasonExpired
+			ss[i].Reason = store.ReasonRefused
 		}
 	}
 	return ss

@@ -86,6 +86,22 @@ var orderCases = []testCase{
 		k.pass(3 * k.unit)
 		k.drain("a")
 	}},
+	{"OrderOfLapses", "After Bury with ReasonExpired it has its own Due, if it is released at once.", func(k *kit) {
+		ds := k.keyed("a", "one", 4)
+		ds[2].Due = k.s.Now().Add(2 * k.unit)
+		k.put(ds...)
+		k.pass(k.unit)
+		for range 2 {
+			s := settlements(k.s, store.Bury, k.fetch(10, "a")...)
+			s[0].Reason = store.ReasonExpired
+			k.settleAll(s...)
+			k.compare()
+		}
+		k.restart()
+		k.compare()
+		k.pass(2 * k.unit)
+		k.drain("a")
+	}},
 	{"OrderOfRetries", "A dead letter becomes a fresh delivery with a new Seq. So it is the last one of its Key; several with one Key follow in the order of refs. One that is behind another stays as it is.", func(k *kit) {
 		ds := k.keyed("a", "one", 8)
 		k.put(ds...)

@@ -39,7 +39,8 @@ type Delivery struct {
 	// Tenant owns the destination, "" for a destination of the program itself. Up to 255 bytes.
 	Tenant string
 	// Key, of up to 255 bytes, orders the deliveries of a destination: of those with the same Key, a
-	// later one is behind an earlier one, until that is delivered or given up. "" has no order.
+	// later one is behind an earlier one, until that is delivered or given up. "" has no order. See
+	// event.Custom and Destination.Order.
 	Key  string
 	Type string // of the event, such as "track"
 	Body []byte // of the request, exactly as it is signed and sent

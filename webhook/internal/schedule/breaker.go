@@ -57,6 +57,7 @@ type Failure struct {
 	TimedOut bool // the time of the attempt was up
 	Reason   string
 	Due      time.Time // when the delivery is attempted again, zero if it is given up
+	Keyed    bool      // others may be behind the delivery until it is given up
 }
 
 // fail records a failed attempt, and reports whether it opens the breaker. While the breaker is
@@ -84,6 +85,9 @@ func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Du
 	switch {
 	case f.Due.IsZero():
 		b.retry = now // the window of other deliveries may have ended, too
+		if f.Keyed {
+			b.probe = now // likewise of one that is fresh, because it was behind this one
+		}
 	case f.Due.Before(b.retry):
 		b.retry = f.Due // a single delivery keeps its schedule
 	}

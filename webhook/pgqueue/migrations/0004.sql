@@ -277,7 +277,7 @@ $$;
 
 -- release releases the first chunk of each of keys, if it is behind. Each of afters is a number before that of
 -- the chunk, so that the search need not pass rows that were deleted. The chunk is due at the time at, or
--- at its own time if that is later. The sender claims it if its element of claims is true, and it is due by
+-- at its own time if that is later, or if its element of lapses is true. The sender claims it if its element of claims is true, and it is due by
 -- the time soon. Of the destinations of the other chunks, release notifies all other nodes.
 --
 -- If another transaction has the stripe of a key, release does not wait for it, because it may be one of a
@@ -285,7 +285,7 @@ $$;
 -- in owed, and leaves there those that it cannot release.
 --
 -- A chunk may be moved to another partition, or be discarded, at the same time. Then release looks again.
-CREATE FUNCTION release(sender bigint, keys uuid[], afters bigint[], claims boolean[], at bigint, soon bigint, channel text)
+CREATE FUNCTION release(sender bigint, keys uuid[], afters bigint[], claims boolean[], lapses boolean[], at bigint, soon bigint, channel text)
 RETURNS TABLE (key uuid, id bigint, first bigint, destination bytea, retry boolean, waiting smallint, outbox boolean, due bigint, items bytea, node bigint)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -296,14 +296,15 @@ DECLARE
     parts smallint[];
     ids bigint[];
     mine boolean[];
+    lapsing boolean[];
     n int;
 BEGIN
     IF keys IS NULL THEN
         keys := ARRAY(SELECT o.key FROM (SELECT DISTINCT key FROM owed) o JOIN stripe s ON s.id = stripe_of(o.key) FOR UPDATE OF s SKIP LOCKED);
         DELETE FROM owed WHERE key = ANY (keys);
     ELSE
-        SELECT array_agg(l.key), array_agg(l.after), array_agg(l.claim) INTO keys, afters, claims FROM (
-            SELECT u.key, u.after, u.claim FROM unnest(keys, afters, claims) u (key, after, claim) JOIN stripe s ON s.id = stripe_of(u.key)
+        SELECT array_agg(l.key), array_agg(l.after), array_agg(l.claim), array_agg(l.lapse) INTO keys, afters, claims, lapses FROM (
+            SELECT u.* FROM unnest(keys, afters, claims, lapses) u (key, after, claim, lapse) JOIN stripe s ON s.id = stripe_of(u.key)
             FOR UPDATE OF s SKIP LOCKED
         ) l;
         IF coalesce(cardinality(keys), 0) < cardinality(all_keys) THEN
@@ -312,15 +313,15 @@ BEGIN
         END IF;
     END IF;
     LOOP
-        SELECT array_agg(r.part), array_agg(r.id), array_agg(r.mine) INTO parts, ids, mine FROM (
-            SELECT c.part, c.id, u.claim AND c.due <= soon AS mine FROM unnest(keys, afters, claims) u (key, after, claim), LATERAL (
+        SELECT array_agg(r.part), array_agg(r.id), array_agg(r.mine), array_agg(r.lapse) INTO parts, ids, mine, lapsing FROM (
+            SELECT c.part, c.id, u.claim AND c.due <= soon AS mine, u.lapse FROM unnest(keys, afters, claims, lapses) u (key, after, claim, lapse), LATERAL (
                 SELECT part, id, due, node FROM chunk WHERE key = u.key AND first > coalesce(u.after, -1) ORDER BY first LIMIT 1
             ) c WHERE c.node = -1 ORDER BY c.id
         ) r;
         EXIT WHEN ids IS NULL;
         RETURN QUERY WITH released AS (
-            UPDATE chunk c SET node = CASE WHEN u.mine THEN sender ELSE 0 END, due = greatest(c.due, at)
-            FROM unnest(parts, ids, mine) u (part, id, mine) WHERE c.part = u.part AND c.id = u.id AND c.node = -1
+            UPDATE chunk c SET node = CASE WHEN u.mine THEN sender ELSE 0 END, due = CASE WHEN u.lapse THEN c.due ELSE greatest(c.due, at) END
+            FROM unnest(parts, ids, mine, lapsing) u (part, id, mine, lapse) WHERE c.part = u.part AND c.id = u.id AND c.node = -1
             RETURNING c.key, c.id, c.first, c.destination, c.retry, c.waiting, c.outbox, c.due, CASE WHEN u.mine THEN c.items ELSE '' END, c.node
         ), notified AS (
             SELECT pg_notify(channel, sender || ' ' || encode(d.destination, 'hex')) FROM (SELECT DISTINCT destination FROM released WHERE node = 0) d
