@@ -39,6 +39,11 @@ func BenchmarkDeliveries(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) store.Store { return openApart(b) })
 }
 
+// BenchmarkOrdered runs a server for each store, and the receivers, as processes of this machine.
+func BenchmarkOrdered(b *testing.B) {
+	bench.Ordered(b, func(b *testing.B) store.Store { return openApart(b) })
+}
+
 // BenchmarkReplicated is BenchmarkDeliveries with three servers in this process. Each server
 // stores all deliveries.
 func BenchmarkReplicated(b *testing.B) {
