@@ -12,8 +12,8 @@
 //	}, "ann@example.com")
 //
 // Each tenant and each destination is one document of the store; see store.DocumentStore. The folder
-// "tenant" has the tenants, "tenant/acme" the destinations of acme, and "tenant-token/acme" its tokens. So a destination is read by
-// its id, those of a tenant are a range, and nothing is read before somebody asks for it: neither
+// "tenant" has the tenants, "tenant/acme" the destinations of acme, and "tenant-token/acme" its tokens.
+// "tenant-link" has the keys of links. So a destination is read by its id, those of a tenant are a range, and nothing is read before somebody asks for it: neither
 // memory nor opening grows with the number of tenants. Requests are signed as Standard Webhooks says,
 // with a secret that this package makes.
 //

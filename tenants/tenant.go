@@ -71,8 +71,8 @@ func (d *Directory) UpdateTenant(ctx context.Context, t Tenant, by string) (Tena
 	return d.saveTenant(ctx, t, by, what)
 }
 
-// DeleteTenant deletes a tenant with all its tokens and destinations. If it fails half-way, the tenant has no
-// destination any more for the forwarder; call DeleteTenant again.
+// DeleteTenant deletes a tenant with all its tokens, links and destinations. If it fails half-way, the
+// tenant has no destination any more for the forwarder; call DeleteTenant again.
 func (d *Directory) DeleteTenant(ctx context.Context, id, by string) error {
 	t, err := d.Tenant(ctx, id)
 	if err != nil {
@@ -88,6 +88,9 @@ func (d *Directory) DeleteTenant(ctx context.Context, id, by string) error {
 		if err := d.clear(ctx, folder); err != nil {
 			return err
 		}
+	}
+	if err := d.removeLinkKey(ctx, id); err != nil {
+		return err
 	}
 	if _, err = d.set(ctx, tenantFolder, id, t.Version, nil); err == nil {
 		d.config.Logger.Info("tenants: a tenant was deleted", "tenant", id, "by", by)

@@ -252,3 +252,21 @@ func BenchmarkTenantsInFolder(b *testing.B) {
 		return s
 	})
 }
+
+func TestLinksEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := rig(t, tenants.Config{})
+		l, text, err := d.CreateLink(t.Context(), "acme", "ann", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(l.Ends) - time.Nanosecond)
+		if _, err = d.CheckLink(t.Context(), text.Reveal()); err != nil {
+			t.Errorf("CheckLink() before its end = %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		if _, err = d.CheckLink(t.Context(), text.Reveal()); !errors.Is(err, tenants.ErrUnknown) {
+			t.Errorf("CheckLink() at its end = %v, want ErrUnknown", err)
+		}
+	})
+}

@@ -247,6 +247,7 @@ var parameterFlags = map[string]struct {
 	api.ParamOrder:       {usage: "which are `first`", values: []string{api.OrderNewest, api.OrderOldest}, standard: api.OrderNewest},
 	api.ParamSort:        {usage: "`order` of the destinations", values: api.Sorts, standard: api.Sorts[0]},
 	api.ParamBy:          {usage: "your `name` for the server's log (default $USER)"},
+	api.ParamFor:         {usage: "`name` of who gets it, for the log of changes"},
 	api.ParamWaiting:     {usage: "what becomes of the waiting `deliveries`", values: api.WaitingChoices},
 }
 

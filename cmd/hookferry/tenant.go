@@ -75,6 +75,23 @@ func deleteTenant(c *command) action {
 	})
 }
 
+// tenantPortal prints a link to the page of a tenant, or ends all of them.
+func tenantPortal(c *command) action {
+	read := c.parameters(api.ParamBy, api.ParamFor)
+	lasts := c.String("lasts", "1h", "`time` after which it ends, up to 24h")
+	revoke := c.Bool("revoke", false, "end all links of the tenant, and make none")
+	return c.admin(func(ctx context.Context) error {
+		r := api.Request{Method: http.MethodPost, Path: api.Path(api.PortalPath, c.args[0]), Query: read()}
+		if *revoke {
+			r.Method = http.MethodDelete
+			r.Query.Del(api.ParamFor)
+			return request(ctx, c, r, func(s screen, t api.Tenant) { s.print("the links of %s have ended", t.ID) })
+		}
+		r.Query.Set(api.ParamLasts, *lasts)
+		return request(ctx, c, r, func(s screen, l api.PortalLink) { s.print("%s", l.URL) })
+	})
+}
+
 func listTenantDestinations(c *command) action {
 	t := &table{columns: []column{{title: "DESTINATION"}, {title: "URL", flexible: true}, {title: "TYPES", spare: 1}, {title: "STATE"}}}
 	return below(c, api.TenantDestinationsPath, t, func(d api.TenantDestination) []any {

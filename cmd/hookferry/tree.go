@@ -60,6 +60,7 @@ var actions = map[string]func(*command) action{
 	"tenant destination enable":  func(c *command) action { return switchTenantDestination(c, "enabled", false) },
 	"tenant destination rotate":  rotateTenantSecret,
 	"tenant destination delete":  deleteTenantDestination,
+	"tenant portal":              tenantPortal,
 	"tenant token ls":            listTokens,
 	"tenant token create":        createToken,
 	"tenant token revoke":        revokeToken,

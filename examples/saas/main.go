@@ -1,8 +1,10 @@
 // Command saas is a shop for other companies, its tenants, which gives them webhooks. It places
 // orders, and sends an event for each to those URLs of the tenant that subscribe to it. It ends when
-// all webhooks have arrived.
+// all webhooks have arrived. With -listen it then serves a page where each tenant looks after its own
+// webhooks, until it is interrupted.
 //
 //	cd examples/saas && GOWORK=off go run .
+//	cd examples/saas && GOWORK=off go run . -listen localhost:8090
 //	cd examples/saas && GOWORK=off go run . -postgres postgres://localhost/shop
 //
 // Without -postgres it keeps what has to be delivered in a folder. With it, an order and its event are
@@ -15,10 +17,13 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"os/signal"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,13 +34,17 @@ import (
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/pgqueue"
+	"github.com/hookferry/analytics/webhook/portal"
 )
 
 // thisMachine is where the tenants' receivers are. Without it, only public addresses are allowed.
 var thisMachine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
+const week = 7 * 24 * time.Hour // for which tenants see what was delivered
+
 func main() {
 	database := flag.String("postgres", "", "`URL` of a database to use in place of a folder")
+	listen := flag.String("listen", "", "`address` to serve the tenants' pages at, such as localhost:8090")
 	flag.Parse()
 	ctx := context.Background()
 	s := open(ctx, *database)
@@ -55,6 +64,9 @@ func main() {
 	}
 	for range expected {
 		fmt.Println(<-arrived)
+	}
+	if *listen != "" {
+		s.serve(*listen)
 	}
 }
 
@@ -80,20 +92,65 @@ func open(ctx context.Context, database string) *shop {
 	s := new(shop)
 	if database == "" {
 		s.folder = must(os.MkdirTemp("", "saas"))
-		s.store = must(filequeue.Open(s.folder+"/webhooks", filequeue.Config{}))
+		s.store = must(filequeue.Open(s.folder+"/webhooks", filequeue.Config{HistoryAge: week}))
 	} else {
 		s.pool = must(pgxpool.New(ctx, database))
 		must(s.pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS orders (id text PRIMARY KEY, tenant text, buyer text, total float8)"))
-		s.store = must(pgqueue.Open(ctx, s.pool, pgqueue.Config{}))
+		s.store = must(pgqueue.Open(ctx, s.pool, pgqueue.Config{History: week}))
 	}
 	s.tenants = must(tenants.New(s.store, tenants.Config{AllowAddresses: thisMachine}))
 	s.forwarder = must(webhook.New(webhook.Config{
 		Store:          s.store,
 		Directory:      s.tenants,
+		Catalogue:      catalogue,
 		AllowAddresses: thisMachine,
 	}))
 	go s.forwarder.Run(ctx) // until close
 	return s
+}
+
+// catalogue has the types of the shop's events, which tenants choose from.
+var catalogue = must(event.NewCatalogue(
+	event.Type{Type: "order.placed", Description: "Somebody has ordered.", Example: Order{ID: "order-1", Buyer: "ann", Total: 12.5}},
+	event.Type{Type: "invoice.paid", Description: "An invoice was paid in full.", Example: map[string]any{"id": "invoice-7", "total": 12.5}},
+))
+
+// serve serves the pages of the shop until it is interrupted.
+func (s *shop) serve(address string) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /login", login)
+	webhooks := must(portal.Handler(portal.Config{
+		Forwarder: s.forwarder,
+		Tenants:   s.tenants,
+		Tenant:    tenantOfSession,
+		Catalogue: catalogue,
+		Name:      "Webhooks of the shop",
+		Schemes:   []string{"https", "http"}, // without it, https alone
+	}))
+	mux.Handle("/webhooks/", http.StripPrefix("/webhooks", webhooks))
+
+	l := must(net.Listen("tcp", address))
+	fmt.Printf("http://%s/login?tenant=globex\n", l.Addr())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { server.Close() })
+	server.Serve(l) // until Close
+}
+
+// login takes everybody's word for who it is. A real shop has passwords.
+func login(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{Name: "session", Value: r.FormValue("tenant"), Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+	http.Redirect(w, r, "/webhooks/", http.StatusSeeOther)
+}
+
+// tenantOfSession says whose webhooks a request may see and change, and who sends it.
+func tenantOfSession(r *http.Request) (tenant, actor string, err error) {
+	session, err := r.Cookie("session")
+	if err != nil {
+		return "", "", err
+	}
+	return session.Value, "admin@" + session.Value, nil
 }
 
 // place stores an order and its event. The key of the event is the buyer.

@@ -44,6 +44,7 @@ func Run(t *testing.T, a, b store.DocumentStore) {
 		{"A tenant never has too many destinations", bound},
 		{"A deleted tenant keeps no destination", deletion},
 		{"A token is for one tenant, until it is revoked", tokens},
+		{"A link is for one tenant, until it ends or is revoked", links},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := &kit{T: t, ctx: t.Context(), s: a}

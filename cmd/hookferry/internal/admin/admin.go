@@ -39,6 +39,7 @@ type Config struct {
 	Sources   func() []api.Source     // the sources with their counts, in any order
 	Calls     func() api.Calls        // the counts of all sources together
 	Send      api.Send                // says how a client sends a call to the server
+	PublicURL string                  // of the listener for calls, as customers reach it; the portal is below
 	// Token is the bearer token of requests. "" means none, which is safe only on a loopback address.
 	Token   string
 	Private map[string]http.Handler // further handlers, which need the token, too, by their patterns; may be nil
@@ -83,7 +84,7 @@ func New(c Config) *Handler {
 	for _, r := range routes() {
 		handler := h.answering(r.serve, strings.Fields(r.params))
 		switch {
-		case strings.HasPrefix(r.path, api.TenantPath+"/") && !strings.HasPrefix(r.path, api.TokensPath):
+		case takesTenantToken(r.path):
 			handler = h.guardTenant(handler)
 		case r.path != api.AccessPath:
 			handler = h.guard(handler)
@@ -153,6 +154,8 @@ func routes() []route {
 		{"GET", api.TokensPath, "limit after", listTokens},
 		{"POST", api.TokensPath, "by", withBody(createToken)},
 		{"DELETE", api.TokenPath, "by", revokeToken},
+		{"POST", api.PortalPath, "by for lasts", createLink},
+		{"DELETE", api.PortalPath, "by", revokeLinks},
 		{"GET", api.TenantDestinationsPath, "limit after", listTenantDestinations},
 		{"POST", api.TenantDestinationsPath, "by", withBody(createTenantDestination)},
 		{"GET", api.TenantDestinationPath, "", getTenantDestination},
@@ -167,6 +170,12 @@ func routes() []route {
 		{"GET", api.AccessPath, "", getAccess},
 		{"GET", api.OpenAPIPath, "", getOpenAPI},
 	}
+}
+
+// takesTenantToken reports whether a path takes a token of the tenant in it. One that makes tokens or links does
+// not: these would go on after the token was revoked.
+func takesTenantToken(path string) bool {
+	return strings.HasPrefix(path, api.TenantPath+"/") && !strings.HasPrefix(path, api.TokensPath) && path != api.PortalPath
 }
 
 // noRoute refuses a path or a method without a route.

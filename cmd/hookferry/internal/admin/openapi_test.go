@@ -217,7 +217,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Page[api.Source]{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{},
 		api.Delivery{}, api.Page[api.Delivery]{}, api.Changed{}, api.NewSecret{},
 		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Erasure{}, api.Erased{}, api.Page[api.Audience]{},
-		api.TenantEvent{}, api.Published{}, api.Page[api.Tenant]{}, api.TenantSettings{}, api.Page[api.Token]{}, api.TokenSettings{}, api.NewToken{},
+		api.TenantEvent{}, api.Published{}, api.Page[api.Tenant]{}, api.TenantSettings{}, api.Page[api.Token]{}, api.TokenSettings{}, api.NewToken{}, api.PortalLink{},
 		api.Page[api.TenantDestination]{}, api.TenantDestinationSettings{}, api.NewTenantDestination{},
 	} {
 		find(reflect.TypeOf(v))

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -149,6 +150,35 @@ func createToken(q *request, s *api.TokenSettings) (any, error) {
 func revokeToken(q *request) (any, error) {
 	err := q.config.Tenants.RevokeToken(q.Context(), q.PathValue("tenant"), q.PathValue("token"), q.by())
 	return api.Token{Name: q.PathValue("token")}, err
+}
+
+// linkTime is how long a link to the portal usually lasts.
+const linkTime = time.Hour
+
+// createLink answers with a link to the portal. What is behind the "#" opens it, and browsers send that
+// to no server.
+func createLink(q *request) (any, error) {
+	lasts := linkTime
+	if text := q.param(api.ParamLasts); text != "" {
+		var err error
+		if lasts, err = time.ParseDuration(text); err != nil || lasts < time.Second || lasts > tenants.MaxLinkTime {
+			return nil, badRequest(api.ParamLasts, "lasts is not a time from 1s to %v", tenants.MaxLinkTime)
+		}
+	}
+	actor := cmp.Or(q.param(api.ParamFor), "a link of "+q.by())
+	l, text, err := q.config.Tenants.CreateLink(q.Context(), q.PathValue("tenant"), actor, lasts)
+	if err != nil {
+		return nil, err
+	}
+	at := strings.TrimSuffix(q.config.PublicURL, "/") + "/portal/" + api.LinkID(text.Reveal()) + "/open#" + text.Reveal()
+	return api.PortalLink{URL: at, Ends: l.Ends}, nil
+}
+
+func revokeLinks(q *request) (any, error) {
+	if err := q.config.Tenants.RevokeLinks(q.Context(), q.PathValue("tenant"), q.by()); err != nil {
+		return nil, err
+	}
+	return getTenant(q)
 }
 
 func listTenantDestinations(q *request) (any, error) {

@@ -102,6 +102,14 @@ func TestTenantsAndTheirDestinations(t *testing.T) {
 		t.Errorf("the tokens are %+v, want portal", p)
 	}
 	ask[api.Token](s, 200, "DELETE", acme+"/tokens/portal", nil)
+	if l := ask[api.PortalLink](s, 200, "POST", acme+"/portal?for=ann&lasts=2h", nil); !strings.Contains(l.URL, "/portal/") || time.Until(l.Ends) < time.Hour {
+		t.Errorf("the link is %+v, want one for two hours", l)
+	}
+	for _, lasts := range []string{"0s", "25h", "long"} {
+		ask[api.Error](s, 400, "POST", acme+"/portal?lasts="+lasts, nil)
+	}
+	ask[api.Error](s, 404, "POST", api.TenantsPath+"/nobody/portal", nil)
+	ask[api.Tenant](s, 200, "DELETE", acme+"/portal?by=ann", nil)
 	ask[api.Tenant](s, 200, "DELETE", acme, nil)
 	ask[api.Error](s, 404, "GET", acme, nil)
 	ask[api.Error](s, 404, "DELETE", acme, nil)
@@ -190,7 +198,7 @@ func TestATokenReachesItsTenantAlone(t *testing.T) {
 					t.Errorf("%s %s: %d %s for another tenant, %d %s for none; want 401 and the same text", method, path, status, text, status2, text2)
 				}
 				status, text = answer(method, path, "acme", other, key)
-				own := strings.HasPrefix(path, api.TenantPath+"/") && !strings.HasPrefix(path, api.TokensPath)
+				own := takesTenantToken(path)
 				if own == (status == http.StatusUnauthorized) {
 					t.Errorf("%s %s: %d below its own tenant", method, path, status)
 				}

@@ -6,6 +6,8 @@
 package api
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -45,6 +47,7 @@ const (
 	TenantPath       = "/api/v1/tenants/{tenant}"                                        // GET: Tenant; PATCH ?by=&version= TenantSettings: Tenant; DELETE ?by=: Tenant
 	TokensPath       = "/api/v1/tenants/{tenant}/tokens"                                 // GET ?limit=&after=: Page[Token]; POST ?by= TokenSettings: NewToken
 	TokenPath        = "/api/v1/tenants/{tenant}/tokens/{token}"                         // DELETE ?by=: Token
+	PortalPath       = "/api/v1/tenants/{tenant}/portal"                                 // POST ?by=&for=&lasts=: PortalLink; DELETE ?by=: Tenant
 	// The paths below take a token of the tenant, too. The {name} of a destination is what follows the
 	// slash in its id.
 	TenantDestinationsPath = "/api/v1/tenants/{tenant}/destinations"               // GET ?limit=&after=: Page[TenantDestination]; POST ?by= TenantDestinationSettings: NewTenantDestination
@@ -386,6 +389,8 @@ const (
 	ParamEvent       = "event"
 	ParamAllowShrink = "allowShrink"
 	ParamOverlap     = "overlap"
+	ParamFor         = "for"
+	ParamLasts       = "lasts"
 )
 
 // Events has the latest events that the server keeps in memory, newest first.
@@ -623,6 +628,18 @@ type TokenSettings struct {
 type NewToken struct {
 	Token Token  `json:"token"`
 	Text  string `json:"text"`
+}
+
+// A PortalLink opens the page with the webhooks of a tenant, for whoever has it.
+type PortalLink struct {
+	URL  string    `json:"url"` // no other answer contains it
+	Ends time.Time `json:"ends"`
+}
+
+// LinkID returns the id of the link with a text, which is in its path and tells nothing of the text.
+func LinkID(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:10])
 }
 
 // A TenantDestination is a destination of a tenant.

@@ -13,6 +13,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -288,13 +289,17 @@ func (s *server) public(l net.Listener) (*http.Server, *conns, error) {
 		return nil, nil, err
 	}
 	publishing := newPublisher(s)
+	customers, err := newCustomers(s)
+	if err != nil {
+		return nil, nil, err
+	}
 	var traced http.Handler = calls
 	if s.tracer != nil {
 		traced = s.tracer.Handler(calls)
 	}
 	server, clients := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !serveKeys(w, r, s.settings.Load()) && !publishing.serve(w, r) {
+			if !serveKeys(w, r, s.settings.Load()) && !publishing.serve(w, r) && !customers.serve(w, r) {
 				traced.ServeHTTP(w, r)
 			}
 		}))
@@ -344,6 +349,7 @@ func (s *server) private(l net.Listener) *http.Server {
 		Sources:   s.sources.list,
 		Calls:     s.sources.calls,
 		Send:      s.send,
+		PublicURL: cmp.Or(s.Settings.BaseURL, s.send.Endpoint),
 		Token:     s.Settings.Admin.Token.Reveal(),
 		Private:   private,
 		Page:      page.Handler(),
