@@ -34,6 +34,8 @@ type ledger struct {
 	held     []store.Delivery           // claimed deliveries
 	ids      int                        // how many ids were used
 	body     int                        // the largest length of a body
+	turns    map[string]int             // the order of the deliveries that have a key, if it is known
+	turn     int                        // the latest one
 	damaged  bool                       // something is missing, and was reported
 }
 
@@ -50,7 +52,11 @@ const (
 )
 
 func state(d *store.Delivery) string {
-	return fmt.Sprint("waiting, try ", d.Tries, ", due ", d.Due.UnixMicro(), len(d.Body))
+	due := d.Due.UnixMicro()
+	if d.Key != "" && d.Tries == 0 { // it depends on when it is released
+		due = 0
+	}
+	return fmt.Sprint("waiting, try ", d.Tries, ", due ", due, len(d.Body))
 }
 
 func stateDead(d *store.Record) string {
@@ -58,7 +64,7 @@ func stateDead(d *store.Record) string {
 }
 
 func newLedger(t *testing.T, rnd *rand.Rand) *ledger {
-	return &ledger{T: t, rnd: rnd, may: make(map[string]map[string]bool), papers: make(map[string]paper), body: 3000}
+	return &ledger{T: t, rnd: rnd, may: make(map[string]map[string]bool), papers: make(map[string]paper), turns: make(map[string]int), body: 3000}
 }
 
 func (l *ledger) open(d disk.Disk, c filequeue.Config) error {
@@ -115,6 +121,7 @@ func (l *ledger) step() {
 		}
 	default:
 		time.Sleep(time.Duration(l.rnd.IntN(2000)) * time.Millisecond)
+		l.checkOrder()
 	}
 	synctest.Wait() // for background work, so that each seed gives the same steps every time
 }
@@ -151,7 +158,10 @@ func (l *ledger) put(n int) {
 			Destination: fmt.Sprint("d", l.rnd.IntN(3)), ID: name, User: fmt.Sprint("user ", l.rnd.IntN(20)), Due: now.Add(-time.Duration(l.rnd.IntN(1000)) * time.Millisecond),
 			Body: bodyOf(name, l.rnd.IntN(l.body)),
 		}}
-		ids[i] = id(&ps[i].Delivery)
+		if ids[i] = id(&ps[i].Delivery); l.rnd.IntN(2) == 0 {
+			ps[i].Key = fmt.Sprint("key ", l.rnd.IntN(3))
+			l.follow(ids[i])
+		}
 	}
 	out := make([]store.Result, n)
 	err := l.s.Put(l.Context(), ps, out)
@@ -172,6 +182,12 @@ func (l *ledger) put(n int) {
 			l.Fatalf("Put stored %v twice, want once", ids)
 		}
 	}
+}
+
+// follow notes that a delivery was put, or retried, after all others.
+func (l *ledger) follow(id string) {
+	l.turn++
+	l.turns[id] = l.turn
 }
 
 // settle settles up to n claimed deliveries.
@@ -225,7 +241,11 @@ func (l *ledger) retryOrDiscard() {
 		case 1:
 			d.Tries, d.Due = 0, l.s.Now() // the clock of the bubble stands still until then
 			_, _, err := l.s.Retry(l.Context(), d.Ref())
-			l.set(id(&d.Delivery), err, was, state(&d.Delivery))
+			if l.set(id(&d.Delivery), err, was, state(&d.Delivery)); err == nil {
+				l.follow(id(&d.Delivery))
+			} else {
+				delete(l.turns, id(&d.Delivery))
+			}
 		}
 	}
 }
@@ -259,10 +279,36 @@ func (l *ledger) states() map[string]string {
 	return got
 }
 
+// checkOrder checks that of the waiting deliveries with one key, the first one is not behind another,
+// and that the others are, in the order of their turns. It does nothing once the disk has crashed.
+func (l *ledger) checkOrder() {
+	l.Helper()
+	var ds []store.Record
+	for d := range store.Records(l.Context(), l.s, store.Query{States: []store.State{store.StateBehind, store.StateWaiting, store.StateClaimed}, Oldest: true}) {
+		ds = append(ds, d)
+	}
+	if _, _, err := l.s.List(l.Context(), store.Query{}, 0, 1); err != nil {
+		return // the list may lack deliveries that could not be read
+	}
+	latest := make(map[[2]string]int)
+	for _, d := range ds {
+		key, turn := [2]string{d.Destination, d.Key}, l.turns[id(&d.Delivery)]
+		if d.Key == "" {
+			continue
+		}
+		before, follows := latest[key]
+		if follows != (d.State == store.StateBehind) || turn != 0 && turn < before {
+			l.Fatalf("delivery %s with %q is %s, has turn %d, and follows another one: %t, of turn %d", id(&d.Delivery), d.Key, d.State, turn, follows, before)
+		}
+		latest[key] = max(turn, before)
+	}
+}
+
 // check checks that each delivery has a state that it may have. From then on that is the only one.
 func (l *ledger) check() {
 	l.Helper()
 	got := l.states()
+	l.checkOrder()
 	for _, name := range slices.Sorted(maps.Keys(l.may)) {
 		may := l.may[name]
 		is := got[name]
