@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -63,4 +65,46 @@ func TestDiscardDuringRelease(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// One commit discards the other deliveries of a destination, and makes the first one of a key due. The
+// next one with the key is behind it.
+func TestLaneKeepsKeysDuringCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		defer r.s.Close()
+		r.put("d", 100, false)
+		keyed := []store.Put{{Delivery: store.Delivery{Destination: "d", ID: "keyed", Key: "key", Due: r.s.Now().Add(time.Hour)}}}
+		if err := r.s.Put(t.Context(), keyed, make([]store.Result, 1)); err != nil {
+			t.Fatal(err)
+		}
+		page, _, err := r.s.List(t.Context(), store.Query{Oldest: true}, 0, 2)
+		if err != nil || len(page) != 2 {
+			t.Fatalf("List = %d, %v, want 2", len(page), err)
+		}
+		held := make(chan struct{})
+		r.d.OnOp(func(op simdisk.Op) error {
+			if op.Kind == simdisk.Sync {
+				<-held
+			}
+			return nil
+		})
+		var calls sync.WaitGroup
+		calls.Go(func() { r.put("other", 100, false) })
+		synctest.Wait()
+		calls.Go(func() { r.s.Discard(t.Context(), page[0].Ref()) })
+		synctest.Wait()
+		calls.Go(func() { r.s.Retry(t.Context(), page[1].Ref()) })
+		synctest.Wait()
+		close(held)
+		calls.Wait()
+		if c, err := r.s.Count(t.Context()); c.Waiting != 2 || err != nil {
+			t.Fatalf("Count = %+v, %v, want 2 that wait", c, err)
+		}
+		keyed[0].ID = "next"
+		out := make([]store.Result, 1)
+		if err := r.s.Put(t.Context(), keyed, out); err != nil || !out[0].Behind {
+			t.Errorf("Put = %+v, %v, want it behind another one", out[0], err)
+		}
+	})
 }
