@@ -30,7 +30,10 @@ var languages = []struct {
 
 func TestReceivers(t *testing.T) {
 	soakenv.Only(t, "receivers")
-	guide := readText(t, "receivers.md")
+	guide, hookferry := readText(t, "receivers.md"), filepath.Join(t.TempDir(), "hookferry")
+	if out, err := exec.Command("go", "build", "-o", hookferry, "../cmd/hookferry").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
@@ -49,6 +52,16 @@ func TestReceivers(t *testing.T) {
 			command := append(l.command, file)
 			port := start(t, command, "WEBHOOK_SECRET="+xSecret, "STANDARD_SECRET="+string(standardSecret))
 			testReceiver(t, "http://127.0.0.1:"+port, new(net.Dialer).DialContext)
+			for path, secret := range map[string][]string{
+				"/hook":     {"--secret", xSecret},
+				"/standard": {"--batches", "--standard-secret", string(standardSecret)},
+			} {
+				probe := append([]string{"probe", "http://127.0.0.1:" + port + path, "--changes"}, secret...)
+				out, err := exec.Command(hookferry, probe...).CombinedOutput()
+				if t.Logf("hookferry %s %s:\n%s", probe[0], probe[1], out); err != nil {
+					t.Error(err)
+				}
+			}
 			testWithoutSecrets(t, command)
 		})
 	}

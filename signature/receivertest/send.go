@@ -74,6 +74,9 @@ func (r *request) headed(name, value string) *request {
 
 func setBody(h *http.Request, body io.Reader, size int) {
 	h.Body, h.ContentLength, h.GetBody = io.NopCloser(body), int64(size), nil
+	if size == 0 {
+		h.Body = http.NoBody // net/http sends any other body without a length in chunks
+	}
 }
 
 // sign adds the headers of the scheme.
