@@ -127,9 +127,9 @@ func (s *index) putBack(e *entry) {
 	s.hold(e)
 }
 
-// remove removes e from the index. It returns when the entry is due that was behind e, or zero. The
-// index is locked.
-func (s *index) remove(e *entry) time.Time {
+// remove removes e from the index. It returns when the entry is due that was behind e, or zero. lapsed
+// says that e is buried with ReasonExpired. The index is locked.
+func (s *index) remove(e *entry, lapsed bool) time.Time {
 	s.unclaim(e)
 	s.uncount(e)
 	delete(s.unfit, e)
@@ -138,7 +138,7 @@ func (s *index) remove(e *entry) time.Time {
 		e.lane.vacate(x)
 	}
 	e.lane.waiting--
-	released := e.lane.part(e)
+	released := e.lane.part(e, lapsed)
 	s.prune(e.lane)
 	e.block.drop(e)
 	return released

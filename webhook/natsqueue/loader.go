@@ -100,7 +100,7 @@ func (s *loader) keep(blocks []*block, messages []*jetstream.RawStreamMsg, wante
 			}
 			if d == nil {
 				b.damaged = true
-				if !s.index.remove(e).IsZero() {
+				if !s.index.remove(e, false).IsZero() {
 					s.index.tell(e.lane.name)
 				}
 				continue

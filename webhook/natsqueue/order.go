@@ -58,8 +58,9 @@ func (l *lane) putBehind(e *entry) {
 }
 
 // part takes e, which has ended, out of its series. If e was the first one, part releases the next, and
-// returns when that is due. Otherwise it returns zero. The index is locked.
-func (l *lane) part(e *entry) time.Time {
+// returns when that is due. Otherwise it returns zero. If e has lapsed, the next has its own due. The
+// index is locked.
+func (l *lane) part(e *entry, lapsed bool) time.Time {
 	x := e.series
 	if x == nil {
 		return time.Time{}
@@ -76,7 +77,9 @@ func (l *lane) part(e *entry) time.Time {
 	next := x.behind[0]
 	l.leave(next)
 	x.first = next
-	next.due = max(next.due, now().UnixMicro())
+	if !lapsed {
+		next.due = max(next.due, now().UnixMicro())
+	}
 	if next.delivery != nil {
 		next.delivery.Due = next.at()
 	}

@@ -240,7 +240,7 @@ func (p *partition) judge(b *block) {
 			verdicts[i/4] |= isDuplicate << (i % 4 * 2)
 			p.dropped = append(p.dropped, ref{b.seq, uint32(i)})
 			b.keys[i] = store.Key{}
-			p.index.remove(e)
+			p.index.remove(e, false)
 			continue
 		}
 		if e.lane.follow(e); e.behind {
@@ -276,7 +276,7 @@ func (p *partition) sawRecord(r *record) {
 			p.erased = max(p.erased, x.seq)
 		} else if at, ok := p.search(x.seq); ok {
 			if b := p.order[at]; int(x.i) < len(b.entries) && b.entries[x.i] != nil {
-				p.index.remove(b.entries[x.i])
+				p.index.remove(b.entries[x.i], false)
 			}
 		}
 	}
@@ -305,7 +305,7 @@ func (p *partition) loaded(first uint64) {
 		if b.seq < first {
 			for _, e := range b.entries {
 				if e != nil {
-					p.index.remove(e)
+					p.index.remove(e, false)
 				}
 			}
 		}

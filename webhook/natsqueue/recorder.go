@@ -223,7 +223,7 @@ func (s *recorder) recorded(p *partition, d *draft) {
 			letterAt++
 		}
 		if !e.putsBack() {
-			e.released = s.index.remove(e.entry)
+			e.released = s.index.remove(e.entry, e.lapsed)
 			continue
 		}
 		old, at := e.entry.block, e.entry.i
@@ -256,6 +256,7 @@ type ending struct {
 	from     *block          // for a move: the block that the delivery was in
 	released time.Time       // set by recorded: when the delivery is due that was behind this one, or zero
 	news     bool            // Heads has to yield the lane, because no caller of Settle knows of the ending
+	lapsed   bool            // the verdict is Bury with ReasonExpired
 	erase    bool            // the cleaner has to purge the message
 	unfit    bool            // the record is larger than a message may be; see stay
 }
@@ -266,7 +267,7 @@ func (e *ending) putsBack() bool { return e.verdict == store.Retry || e.verdict 
 // ending returns the ending of e by a settlement. d is the delivery of e. If the attempts do not
 // fit into a message, ending leaves them out. The index is locked.
 func (s *recorder) ending(e *entry, d *store.Delivery, by *store.Settlement) *ending {
-	end := &ending{entry: e, verdict: by.Verdict}
+	end := &ending{entry: e, verdict: by.Verdict, lapsed: by.Reason == store.ReasonExpired}
 	if by.Verdict == store.Done {
 		return end
 	}

@@ -96,7 +96,7 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (int, error) 
 	n := len(ss)
 	var refused error
 	for i := range ss {
-		ss[i].Released = time.Time{} // this store keeps no order by key
+		ss[i].Released = time.Time{}
 		if refused = ss[i].Check(); refused != nil {
 			n, refused = i, fmt.Errorf("natsqueue: settlement %d: %w", i, refused)
 			break
