@@ -53,7 +53,7 @@ func simulated(c filequeue.Config, capacity int64) queuetest.Open {
 // TestStoreInFolder runs the suite in a real folder.
 func TestStoreInFolder(t *testing.T) {
 	queuetest.Run(t, onFolder(filequeue.Config{}), queuetest.Traits{
-		Durable: true, Bubble: true, Ordered: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: store.Unlimited}),
+		Durable: true, Bubble: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: store.Unlimited}),
 	})
 }
 
@@ -61,7 +61,6 @@ func TestStore(t *testing.T) {
 	queuetest.Run(t, simulated(filequeue.Config{}, 64<<20), queuetest.Traits{
 		Durable:     true,
 		Bubble:      true,
-		Ordered:     true,
 		OpenFull:    simulated(filequeue.Config{MaxBytes: 8 << 20}, 64<<20),
 		OpenHistory: simulated(filequeue.Config{HistoryAge: 24 * time.Hour}, 8<<20),
 	})
@@ -72,7 +71,6 @@ func TestStoreOnSmallDisk(t *testing.T) {
 	queuetest.Run(t, simulated(filequeue.Config{}, 32<<20), queuetest.Traits{
 		Durable:  true,
 		Bubble:   true,
-		Ordered:  true,
 		OpenFull: simulated(filequeue.Config{MaxBytes: 8 << 20}, 32<<20),
 	})
 }

@@ -14,7 +14,7 @@ func open(testing.TB, string) store.Store { return testkit.Must(memqueue.Open(me
 
 func TestQueue(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{
-		Bubble: true, Ordered: true,
+		Bubble: true,
 		OpenFull: func(testing.TB, string) store.Store {
 			return testkit.Must(memqueue.Open(memqueue.Config{MaxBytes: 8 << 20}))
 		},
@@ -23,7 +23,7 @@ func TestQueue(t *testing.T) {
 
 // The suite also works outside of a synctest bubble, for stores that cannot run in one.
 func TestQueueInRealTime(t *testing.T) {
-	queuetest.Run(t, open, queuetest.Traits{Ordered: true})
+	queuetest.Run(t, open, queuetest.Traits{})
 }
 
 func BenchmarkQueue(b *testing.B) {

@@ -17,7 +17,7 @@ import (
 func TestSuiteAcceptsStoreThatNeverKeeps(t *testing.T) {
 	queuetest.Run(t, func(testing.TB, string) store.Store {
 		return neverKeeps{testkit.Must(memqueue.Open(memqueue.Config{}))}
-	}, queuetest.Traits{Bubble: true, Ordered: true})
+	}, queuetest.Traits{Bubble: true})
 }
 
 // A neverKeeps store claims no delivery for the caller of Put.
@@ -44,7 +44,7 @@ func TestSuiteAcceptsNodesThatShareStore(t *testing.T) {
 		n.nodes[n] = true
 		return n
 	}
-	queuetest.Run(t, open, queuetest.Traits{Bubble: true, Share: true, Ordered: true, Abandon: func(_ testing.TB, s store.Store) { s.(*node).release() }})
+	queuetest.Run(t, open, queuetest.Traits{Bubble: true, Share: true, Abandon: func(_ testing.TB, s store.Store) { s.(*node).release() }})
 }
 
 // A sharedStore is a store that nodes share. The last node to close closes it.

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // traits tell queuetest what this store can do.
 var traits = queuetest.Traits{
-	Durable: true, Share: true, Ordered: true,
+	Durable: true, Share: true,
 	Abandon: func(t testing.TB, s store.Store) { s.(*Store).abandon() },
 }
 

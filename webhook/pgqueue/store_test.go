@@ -129,7 +129,7 @@ func (s *Store) beatNow(ctx context.Context) error { return s.heartbeat.beat(ctx
 
 // traits tell queuetest what this store can do.
 var traits = queuetest.Traits{
-	Durable: true, Share: true, Ordered: true,
+	Durable: true, Share: true,
 	Abandon: func(t testing.TB, s store.Store) { s.(*Store).abandon() },
 }
 

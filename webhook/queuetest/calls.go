@@ -175,9 +175,7 @@ func together(k *kit, meanwhile func(), stores ...store.Store) {
 		wg.Go(func() {
 			for i := worker / 4; i < total; i += 2 {
 				d := k.delivery(names[i%20], fmt.Sprint(i))
-				if k.traits.Ordered {
-					d.Key = []string{"", "one", "two"}[i%3]
-				}
+				d.Key = []string{"", "one", "two"}[i%3]
 				out, err := putTo(k.ctx, s, store.Put{Delivery: d, Keep: i%3 == 0})
 				check("Put", err)
 				if out[0].Stored {

@@ -48,8 +48,6 @@ type Traits struct {
 	// OpenFull opens a store that reaches its bound within 64 MB of bodies. Nil is for a store
 	// without a bound of its own, and leaves out the cases of ErrQueueFull.
 	OpenFull Open
-	// Ordered says that the store keeps the order of deliveries with one Key.
-	Ordered bool
 	// OpenHistory opens a store.History that keeps all deliveries which the cases deliver. Nil
 	// leaves out the cases of store.History.
 	OpenHistory Open
@@ -75,13 +73,11 @@ func Run(t *testing.T, open Open, traits Traits) {
 		open    Open
 		cases   []testCase
 	}{
-		{true, open, slices.Concat(walkCases, storeCases, callCases, inspectorCases, documentCases)},
+		{true, open, slices.Concat(walkCases, storeCases, callCases, inspectorCases, documentCases, orderCases)},
 		{traits.Durable, open, durableCases},
 		{traits.OpenFull != nil, traits.OpenFull, fullCases},
 		{traits.OpenHistory != nil, traits.OpenHistory, historyCases},
-		{traits.Share, open, shareCases},
-		{traits.Ordered, open, orderCases},
-		{traits.Ordered && traits.Share, open, shareOrderCases},
+		{traits.Share, open, slices.Concat(shareCases, shareOrderCases)},
 	}
 	for _, g := range groups {
 		// The soak repeats these cases only in real time.

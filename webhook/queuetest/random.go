@@ -115,7 +115,7 @@ func (w *walk) puts() {
 		if w.r.IntN(4) == 0 {
 			d = w.full(d.Destination, d.ID)
 		}
-		if w.traits.Ordered && w.r.IntN(3) == 0 {
+		if w.r.IntN(3) == 0 {
 			d.Key, d.Expires = fmt.Sprint("key ", len(w.old)/(40*w.scale)), time.Time{}
 		}
 		d.User, d.Event = w.user(), fmt.Sprint("event ", w.r.IntN(3))
