@@ -19,6 +19,7 @@ import (
 const (
 	maxReads     = 4                // lists of the store for a page of deliveries
 	writeTimeout = 30 * time.Second // of each line of a long answer
+	countTime    = 2 * time.Second  // for counting what a long request is about
 )
 
 // A delivery is one of an endpoint.
@@ -256,6 +257,7 @@ func resendDelivery(q *request) (any, error) {
 // A resent is a line of the answer to a long request.
 type resent struct {
 	webhook.Progress
+	Total int      `json:"total,omitempty"` // how many there are in all; left out if counting takes long
 	Ended bool     `json:"ended,omitempty"` // in the last line, if all was sent
 	Error *failure `json:"error,omitempty"` // in the last line, if something went wrong
 }
@@ -279,6 +281,15 @@ func resendFailed(q *request) (any, error) {
 	q.w.Header().Set("Content-Type", "application/jsonl")
 	var last resent
 	query := webhook.Query{Destinations: []string{d.ID}, States: []webhook.State{webhook.StateDead}, From: f.Since}
+	within, cancel := context.WithTimeout(q.r.Context(), countTime)
+	last.Total, err = q.h.config.Forwarder.Count(within, query)
+	cancel()
+	if err != nil {
+		last.Total = 0
+	}
+	if q.line(last) != nil {
+		return nil, nil // the reader is gone
+	}
 	for p, err := range q.h.config.Forwarder.RetryAll(q.r.Context(), query) {
 		if last.Progress = p; err != nil {
 			last.Error = failureOf(err)

@@ -61,25 +61,27 @@ func listEndpoints(q *request) (any, error) {
 	if after != "" && !isName(after) {
 		return nil, errNotFound
 	}
-	stats, err := q.h.stats.get(q.r.Context())
-	if err != nil {
-		return nil, err
-	}
 	list := struct {
 		Items []endpoint `json:"items"`
 		After string     `json:"after,omitempty"`
 	}{Items: []endpoint{}}
+	var all []tenants.Destination
+	var ids []string
 	for d, err := range q.h.config.Tenants.List(q.r.Context(), q.tenant, q.destination(after)) {
 		if err != nil {
 			return nil, err
 		}
-		if len(list.Items) == size {
-			list.After = list.Items[size-1].ID
+		if len(all) == size {
+			_, list.After, _ = strings.Cut(ids[size-1], "/")
 			break
 		}
-		list.Items = append(list.Items, q.endpoint(&d, stats[d.ID]))
+		all, ids = append(all, d), append(ids, d.ID)
 	}
-	return list, nil
+	stats, err := q.stats(ids...)
+	for i := range all {
+		list.Items = append(list.Items, q.endpoint(&all[i], stats[ids[i]]))
+	}
+	return list, err
 }
 
 // endpoint returns what a customer is shown of a destination.
@@ -134,7 +136,7 @@ func getEndpoint(q *request) (any, error) {
 
 // whole returns all that there is of an endpoint.
 func (q *request) whole(d *tenants.Destination) (endpoint, error) {
-	stats, err := q.h.stats.get(q.r.Context())
+	stats, err := q.stats(d.ID)
 	if err != nil {
 		return endpoint{}, err
 	}
@@ -260,7 +262,7 @@ func changeEndpoint(q *request) (any, error) {
 func (q *request) revive(d *tenants.Destination, enabled *bool) error {
 	f := q.h.config.Forwarder
 	f.Recheck(q.tenant, d.ID)
-	stats, err := q.h.stats.get(q.r.Context())
+	stats, err := q.stats(d.ID)
 	if s := stats[d.ID]; err == nil && enabled != nil && *enabled && disabledByForwarder(&s) {
 		err = f.Resume(q.r.Context(), d.ID)
 	}

@@ -33,7 +33,6 @@ type handler struct {
 	cross          *http.CrossOriginProtection
 	mux            *http.ServeMux
 	types          []eventType
-	stats          *snapshot
 	tests, resends *limit
 }
 
@@ -71,7 +70,7 @@ var routes = []route{
 
 func newHandler(c Config) (*handler, error) {
 	h := &handler{
-		config: c, cross: http.NewCrossOriginProtection(), mux: http.NewServeMux(), stats: newSnapshot(c.Forwarder),
+		config: c, cross: http.NewCrossOriginProtection(), mux: http.NewServeMux(),
 		tests: newLimit(c.TestsPerMinute), resends: newLimit(c.ResendsPerMinute),
 	}
 	if err := h.readTypes(c.Catalogue); err != nil {

@@ -16,8 +16,8 @@
 // uses nothing else. Requests that change something must come from a page of the same origin or from
 // no browser, and have JSON bodies.
 //
-// States and failures of endpoints are what the Forwarder of this process has seen, at most a second
-// ago. They are read for all destinations at once, and shared by all requests.
+// States and failures of endpoints are what the Forwarder of this process has seen. What a request costs
+// does not grow with the number of tenants, nor with what they have.
 package portal
 
 import (

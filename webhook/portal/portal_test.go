@@ -182,7 +182,7 @@ func TestFailingEndpointIsUnderstoodMendedAndSentAgain(t *testing.T) {
 		}
 
 		lines := strings.Split(strings.TrimSpace(w.send("acme", "POST", path+"/resend", object{"since": time.Now().Add(-time.Minute)}).Body.String()), "\n")
-		if last := lines[len(lines)-1]; last != `{"changed":1,"claimed":0,"ended":true}` {
+		if last := lines[len(lines)-1]; last != `{"changed":1,"claimed":0,"total":1,"ended":true}` || lines[0] != `{"changed":0,"claimed":0,"total":1}` {
 			t.Errorf("sending again ended with %s", last)
 		}
 		time.Sleep(5 * time.Second)

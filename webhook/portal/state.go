@@ -1,47 +1,21 @@
 package portal
 
 import (
-	"context"
 	"time"
 
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
-const statsAge = time.Second // how long the stats of all destinations are used
-
-// A snapshot has the stats of all destinations, which one request at a time reads for all.
-type snapshot struct {
-	forwarder *webhook.Forwarder
-	turn      chan struct{} // has an element while a request uses the fields below
-	read      time.Time
-	of        map[string]webhook.DestinationStats
-}
-
-func newSnapshot(f *webhook.Forwarder) *snapshot {
-	return &snapshot{forwarder: f, turn: make(chan struct{}, 1)}
-}
-
-// get returns the stats, by destination, which nobody changes any more.
-func (s *snapshot) get(ctx context.Context) (map[string]webhook.DestinationStats, error) {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// stats returns what is known of endpoints, by their ids in the directory. One of which nothing is known
+// is left out.
+func (q *request) stats(ids ...string) (map[string]webhook.DestinationStats, error) {
+	all, err := q.h.config.Forwarder.StatsOf(q.r.Context(), ids...)
+	of := make(map[string]webhook.DestinationStats, len(all))
+	for _, s := range all {
+		of[s.Destination] = s
 	}
-	if time.Since(s.read) < statsAge {
-		return s.of, nil
-	}
-	all, err := s.forwarder.DestinationStats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.of, s.read = make(map[string]webhook.DestinationStats, len(all)), time.Now()
-	for _, d := range all {
-		s.of[d.Destination] = d
-	}
-	return s.of, nil
+	return of, err
 }
 
 // A state says how an endpoint is, and what happens next.

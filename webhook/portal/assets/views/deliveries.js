@@ -72,7 +72,7 @@ function resend(path, after) {
   const close = el('button', { type: 'button', onclick: () => dialog.close() }, t('Close'))
   const act = el('button', { type: 'button', class: 'primary', onclick: () => busy(act, wrong, async () => {
     replace(wrong)
-    const told = (p) => text(state, t('{n} sent again…', { n: p.changed }))
+    const told = (p) => text(state, p.total > 0 ? t('{n} of {total} sent again…', { n: p.changed, total: p.total }) : t('{n} sent again…', { n: p.changed }))
     const last = await work(`${path}/resend`, { since: since(Number(from.value)) }, told, leaving.signal)
     const message = last.changed > 0 ? t('{n} will be sent again now.', { n: plural(last.changed, t('delivery'), t('deliveries')) }) : t('Nothing failed since then.')
     text(state, message)
