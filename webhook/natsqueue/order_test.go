@@ -124,7 +124,7 @@ func TestLateReleaseIsNews(t *testing.T) {
 	})
 }
 
-// If the first delivery of a key cannot be read, the next one is released.
+// If the first delivery of a key cannot be read, the next one is released, and Heads yields it.
 func TestDamagedDeliveryReleasesNext(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))
@@ -137,9 +137,17 @@ func TestDamagedDeliveryReleasesNext(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * cacheAhead)
+		for range q.Heads(t.Context(), false) {
+		}
 		fetch(t, q, 0, "d")
-		if got := drainKey(t, q, 1, "d"); got[0] != ds[1].ID {
-			t.Errorf("released %v, want %v", got[0], ds[1].ID)
+		heads := 0
+		for h := range q.Heads(t.Context(), false) {
+			if h.Destination == "d" && !h.Fresh.IsZero() {
+				heads++
+			}
+		}
+		if got := drainKey(t, q, 1, "d"); got[0] != ds[1].ID || heads != 1 {
+			t.Errorf("released %v, which Heads yields %d times; want %v, once", got[0], heads, ds[1].ID)
 		}
 	})
 }
