@@ -28,44 +28,44 @@ const (
 )
 
 // await registers a part, and returns the serial of its record.
-func (s *answers) await(x *part) uint64 {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	serial := s.index.serial.Add(1)
-	s.awaited[serial] = x
+func (an *answers) await(x *part) uint64 {
+	an.index.mu.Lock()
+	defer an.index.mu.Unlock()
+	serial := an.index.serial.Add(1)
+	an.awaited[serial] = x
 	return serial
 }
 
 // forget ends the waiting of p. The index is locked.
-func (s *answers) forget(p *put) {
+func (an *answers) forget(p *put) {
 	if p.left == 0 {
 		return
 	}
 	p.left = 0
-	maps.DeleteFunc(s.awaited, func(_ uint64, x *part) bool {
+	maps.DeleteFunc(an.awaited, func(_ uint64, x *part) bool {
 		return !slices.ContainsFunc(x.items, func(it *item) bool { return it.put.left > 0 })
 	})
 }
 
 // received processes the answer of an owner on another node. The answer consists of the serial of
 // the record that was put and two bits for each delivery.
-func (s *answers) received(m *nats.Msg) {
+func (an *answers) received(m *nats.Msg) {
 	serial, n := binary.Uvarint(m.Data)
 	if n <= 0 {
 		return
 	}
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	s.heard(serial, m.Data[n:])
+	an.index.mu.Lock()
+	defer an.index.mu.Unlock()
+	an.heard(serial, m.Data[n:])
 }
 
 // heard applies an owner's answer to the part with the given serial. The index is locked.
-func (s *answers) heard(serial uint64, verdicts []byte) {
-	x := s.awaited[serial]
+func (an *answers) heard(serial uint64, verdicts []byte) {
+	x := an.awaited[serial]
 	if x == nil {
 		return
 	}
-	delete(s.awaited, serial)
+	delete(an.awaited, serial)
 	for i, it := range x.items {
 		p := it.put
 		if p.left == 0 || i/4 >= len(verdicts) {

@@ -103,28 +103,28 @@ const (
 // ask returns the answer to q by the owner of the partition. If this node is not the owner,
 // ask repeats the question until an owner says that it is working on the answer. It asks the next
 // owner if the owner loses the partition before it has done anything.
-func (s *asker) ask(ctx context.Context, q question) (a answer, err error) {
-	if err := s.life.calls.Enter(ctx); err != nil {
+func (ak *asker) ask(ctx context.Context, q question) (a answer, err error) {
+	if err := ak.life.calls.Enter(ctx); err != nil {
 		return a, err
 	}
-	defer s.life.calls.Leave()
+	defer ak.life.calls.Leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", q.Partition, context.DeadlineExceeded))
 	defer cancel()
 	var sub *nats.Subscription // nil until another node is asked
 	for {
-		if p := s.partitions.ready(q.Partition); p != nil {
-			if a, err = s.reply(ctx, p, &q); !a.Again {
+		if p := ak.partitions.ready(q.Partition); p != nil {
+			if a, err = ak.reply(ctx, p, &q); !a.Again {
 				return a, err
 			}
 		}
 		a = answer{}
 		if sub == nil {
-			if sub, err = s.conn.nc.SubscribeSync(s.conn.nc.NewInbox()); err != nil {
+			if sub, err = ak.conn.nc.SubscribeSync(ak.conn.nc.NewInbox()); err != nil {
 				return a, err
 			}
 			defer sub.Unsubscribe()
 		}
-		err := s.conn.nc.PublishRequest(s.conn.config.ask("owner"), sub.Subject, encode(q))
+		err := ak.conn.nc.PublishRequest(ak.conn.config.ask("owner"), sub.Subject, encode(q))
 		for patience := askEvery; err == nil && !a.Again; patience = callTimeout {
 			var m *nats.Msg
 			hearing, cancel := context.WithTimeout(ctx, patience)
@@ -149,21 +149,21 @@ func (s *asker) ask(ctx context.Context, q question) (a answer, err error) {
 }
 
 // asked handles the question of another node. It answers if this node owns the partition.
-func (s *asker) asked(m *nats.Msg) {
+func (ak *asker) asked(m *nats.Msg) {
 	var q question
-	if decode(m.Data, &q) != nil || s.life.calls.Enter(s.life.ctx) != nil {
+	if decode(m.Data, &q) != nil || ak.life.calls.Enter(ak.life.ctx) != nil {
 		return
 	}
-	s.life.goroutines.Go(func() {
-		defer s.life.calls.Leave()
-		p := s.partitions.ready(q.Partition)
+	ak.life.goroutines.Go(func() {
+		defer ak.life.calls.Leave()
+		p := ak.partitions.ready(q.Partition)
 		if p == nil {
 			return
 		}
 		m.Respond(nil)
-		ctx, cancel := context.WithTimeout(s.life.ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ak.life.ctx, callTimeout)
 		defer cancel()
-		a, err := s.reply(ctx, p, &q)
+		a, err := ak.reply(ctx, p, &q)
 		if err != nil {
 			a.Error, a.Full = err.Error(), errors.Is(err, store.ErrQueueFull)
 		}
@@ -172,7 +172,7 @@ func (s *asker) asked(m *nats.Msg) {
 }
 
 // reply answers a question about p.
-func (s *asker) reply(ctx context.Context, p *partition, q *question) (a answer, err error) {
+func (ak *asker) reply(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	if q.Kind != askCounts && (q.Kind != askList || q.Query.HasState(store.StateDead)) {
 		select { // until p knows the dead letters
 		case <-p.listed:
@@ -189,9 +189,9 @@ func (s *asker) reply(ctx context.Context, p *partition, q *question) (a answer,
 	case askList:
 		a = p.list(q)
 	case askRecords:
-		a, err = s.records(ctx, p, q.Refs)
+		a, err = ak.records(ctx, p, q.Refs)
 	case askChange:
-		a, err = s.change(ctx, p, q)
+		a, err = ak.change(ctx, p, q)
 	}
 	if err == nil && a.Changed == 0 && p.isLost() { // otherwise the whole change is made
 		err = errLost
@@ -204,10 +204,10 @@ func (s *asker) reply(ctx context.Context, p *partition, q *question) (a answer,
 var errLost = errors.New("another node has taken over the partition")
 
 // records reads the first of the deliveries with these refs.
-func (s *asker) records(ctx context.Context, p *partition, refs []store.Ref) (a answer, err error) {
+func (ak *asker) records(ctx context.Context, p *partition, refs []store.Ref) (a answer, err error) {
 	entries, dead := p.find(refs)
 	a.Done, a.Records = len(entries), make([]found, len(entries))
-	if err = s.loader.load(ctx, entries, func(ds []*store.Delivery) error {
+	if err = ak.loader.load(ctx, entries, func(ds []*store.Delivery) error {
 		for i, d := range ds {
 			if d == nil && entries[i] != nil { // it may be a dead letter by now
 				dead[i] = p.letter(refs[i])
@@ -220,35 +220,35 @@ func (s *asker) records(ctx context.Context, p *partition, refs []store.Ref) (a 
 	}); err != nil {
 		return a, err
 	}
-	messages, err := s.letters.read(ctx, dead)
+	messages, err := ak.letters.read(ctx, dead)
 	for i, m := range messages {
 		if m != nil {
 			a.Records[i] = found{store.StateDead, m.Data}
 		} else if dead[i] != nil && err == nil { // the servers have lost it
-			s.index.forget(refs[i], dead[i])
+			ak.index.forget(refs[i], dead[i])
 		}
 	}
 	return a, err
 }
 
 // change makes q.Change to the first of the deliveries with q.Refs.
-func (s *asker) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
+func (ak *asker) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	entries, dead := p.find(q.Refs)
 	a.Done = len(entries)
 	w := newWrite(p)
 	begin := func(ds []*store.Delivery) error {
-		a.Claimed = s.begin(w, entries, ds, q)
+		a.Claimed = ak.begin(w, entries, ds, q)
 		return nil
 	}
 	if q.Change == changeDiscard {
-		s.index.mu.Lock()
+		ak.index.mu.Lock()
 		begin(make([]*store.Delivery, len(entries)))
-		s.index.mu.Unlock()
-	} else if err = s.loader.load(ctx, entries, begin); err != nil {
+		ak.index.mu.Unlock()
+	} else if err = ak.loader.load(ctx, entries, begin); err != nil {
 		return a, err
 	}
 	if len(w.endings) > 0 {
-		err = s.recorder.write(ctx, w)
+		err = ak.recorder.write(ctx, w)
 		if err == nil && w.begun {
 			a.Changed = len(w.endings)
 		}
@@ -258,7 +258,7 @@ func (s *asker) change(ctx context.Context, p *partition, q *question) (a answer
 	}
 	if err == nil {
 		var n int
-		n, err = s.letters.change(ctx, q.Refs, dead, q)
+		n, err = ak.letters.change(ctx, q.Refs, dead, q)
 		a.Changed += n
 	}
 	return a, err
@@ -266,7 +266,7 @@ func (s *asker) change(ctx context.Context, p *partition, q *question) (a answer
 
 // begin adds to w the endings of those entries that q changes, and returns how many it does not change
 // because they are claimed. ds has their deliveries, unless q discards them. The index is locked.
-func (s *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *question) (claimed int) {
+func (ak *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *question) (claimed int) {
 	for i, e := range entries {
 		if e == nil || !e.waits() || q.Change == changeErase && (ds[i] == nil || ds[i].User != q.Query.User) {
 			continue
@@ -285,9 +285,9 @@ func (s *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *quest
 				continue
 			}
 		}
-		s.index.claim(e) // from here on nobody else can
+		ak.index.claim(e) // from here on nobody else can
 		e.write = w
-		end := s.recorder.ending(e, ds[i], &by)
+		end := ak.recorder.ending(e, ds[i], &by)
 		end.news, end.erase = !behind, q.Change == changeErase
 		w.endings = append(w.endings, end)
 	}
@@ -297,10 +297,10 @@ func (s *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *quest
 // about asks the owners of refs the question q about them, in questions of a bounded size, and passes
 // each answer to use, with the refs that it is about. It asks the owners at the same time, but calls
 // use one call after the other.
-func (s *asker) about(ctx context.Context, q question, refs []store.Ref, use func(answer, []store.Ref)) error {
+func (ak *asker) about(ctx context.Context, q question, refs []store.Ref, use func(answer, []store.Ref)) error {
 	of := make(map[int][]store.Ref)
 	for _, r := range refs {
-		n := s.conn.config.partition(r.Destination)
+		n := ak.conn.config.partition(r.Destination)
 		of[n] = append(of[n], r)
 	}
 	var mu sync.Mutex
@@ -311,8 +311,8 @@ func (s *asker) about(ctx context.Context, q question, refs []store.Ref, use fun
 		q.Partition = n
 		wg.Go(func() {
 			for len(refs) > 0 {
-				q.Refs = refs[:fit(len(refs), pageLen, s.conn.answerRoom(), func(i int) int64 { return refSize(refs[i]) })]
-				a, err := s.ask(ctx, q)
+				q.Refs = refs[:fit(len(refs), pageLen, ak.conn.answerRoom(), func(i int) int64 { return refSize(refs[i]) })]
+				a, err := ak.ask(ctx, q)
 				mu.Lock()
 				use(a, refs[:a.Done])
 				failed = cmp.Or(failed, err)
@@ -328,22 +328,22 @@ func (s *asker) about(ctx context.Context, q question, refs []store.Ref, use fun
 }
 
 // changeAll makes the change of q to the deliveries with these refs, each of which is there once.
-func (s *asker) changeAll(ctx context.Context, q question, refs []store.Ref) (n, claimed int, err error) {
-	err = s.about(ctx, q, refs, func(a answer, _ []store.Ref) { n, claimed = n+a.Changed, claimed+a.Claimed })
+func (ak *asker) changeAll(ctx context.Context, q question, refs []store.Ref) (n, claimed int, err error) {
+	err = ak.about(ctx, q, refs, func(a answer, _ []store.Ref) { n, claimed = n+a.Changed, claimed+a.Claimed })
 	return n, claimed, err
 }
 
 // read reads the deliveries with these refs. The result lacks those that do not exist.
-func (s *asker) read(ctx context.Context, refs ...store.Ref) (map[store.Ref]store.Record, error) {
+func (ak *asker) read(ctx context.Context, refs ...store.Ref) (map[store.Ref]store.Record, error) {
 	all := make(map[store.Ref]store.Record, len(refs))
-	err := s.about(ctx, question{Kind: askRecords}, refs, func(a answer, refs []store.Ref) {
+	err := ak.about(ctx, question{Kind: askRecords}, refs, func(a answer, refs []store.Ref) {
 		for i, r := range refs {
 			var d store.Record
 			if a.Records[i].State == "" {
 				continue
 			}
 			if err := d.UnmarshalBinary(a.Records[i].Record); err != nil || d.Ref() != r {
-				s.conn.config.Logger.Error("natsqueue: a delivery cannot be read, and no list has it", "destination", r.Destination, "number", r.Seq, "error", err)
+				ak.conn.config.Logger.Error("natsqueue: a delivery cannot be read, and no list has it", "destination", r.Destination, "number", r.Seq, "error", err)
 				continue
 			}
 			d.State = a.Records[i].State
@@ -367,13 +367,13 @@ type source struct {
 }
 
 // merge returns a merger of the lists of all partitions that have deliveries which q may select.
-func (s *asker) merge(q *store.Query, after uint64, max int) *merger {
-	m := &merger{asker: s, query: q}
+func (ak *asker) merge(q *store.Query, after uint64, max int) *merger {
+	m := &merger{asker: ak, query: q}
 	some := make(map[int]bool)
 	for _, name := range q.Destinations {
-		some[s.conn.config.partition(name)] = true
+		some[ak.conn.config.partition(name)] = true
 	}
-	for n := range s.conn.config.Partitions {
+	for n := range ak.conn.config.Partitions {
 		if len(some) == 0 || some[n] {
 			m.sources = append(m.sources, &source{question: &question{Kind: askList, Partition: n, Query: *q, After: after, Max: min(max, pageLen)}})
 		}

@@ -26,15 +26,15 @@ type balancer struct {
 }
 
 // rule checks the owners of all partitions after each signal on look, until the Store is closed.
-func (s *balancer) rule() {
+func (bl *balancer) rule() {
 	for {
 		select {
-		case <-s.partitions.look:
-		case <-s.life.ctx.Done():
+		case <-bl.partitions.look:
+		case <-bl.life.ctx.Done():
 			return
 		}
-		if err := s.oversee(s.life.ctx); err != nil && s.life.ctx.Err() == nil {
-			s.conn.config.Logger.Debug("natsqueue: could not find out which node owns which partition; this node tries again at its next heartbeat", "error", err)
+		if err := bl.oversee(bl.life.ctx); err != nil && bl.life.ctx.Err() == nil {
+			bl.conn.config.Logger.Debug("natsqueue: could not find out which node owns which partition; this node tries again at its next heartbeat", "error", err)
 		}
 	}
 }
@@ -47,51 +47,51 @@ type holding struct {
 
 // oversee takes each partition that this node should own and that has no live owner. It gives away
 // each partition that another node should own. The function rightful decides who should own which.
-func (s *balancer) oversee(ctx context.Context) error {
-	s.ruling.Lock()
-	defer s.ruling.Unlock()
+func (bl *balancer) oversee(ctx context.Context) error {
+	bl.ruling.Lock()
+	defer bl.ruling.Unlock()
 	// A leader that is out of reach does not answer, so bound the wait. The next check asks another
 	// server.
-	looking, cancel := context.WithTimeout(ctx, max(time.Second, s.conn.config.Claim/3))
+	looking, cancel := context.WithTimeout(ctx, max(time.Second, bl.conn.config.Claim/3))
 	defer cancel()
-	holdings, newest, err := s.holdings(looking)
+	holdings, newest, err := bl.holdings(looking)
 	if err != nil {
 		return err
 	}
 	// The heartbeats have to be as new as the records: a node that was silent for too long stores a
 	// heartbeat, and then a record, before it goes on.
-	peers, dead, err := s.node.peers(looking, newest)
+	peers, dead, err := bl.node.peers(looking, newest)
 	if err != nil {
 		return err
 	}
-	wanted, idle := s.divide(holdings, peers)
+	wanted, idle := bl.divide(holdings, peers)
 	if len(idle) > 0 {
-		if err := s.recorder.write(looking, writesOf(idle, true)...); err != nil {
+		if err := bl.recorder.write(looking, writesOf(idle, true)...); err != nil {
 			return err
 		}
-		s.partitions.announce()
+		bl.partitions.announce()
 	}
 	errs := make([]error, len(wanted))
 	var wg sync.WaitGroup
 	for i, n := range wanted {
-		wg.Go(func() { errs[i] = s.take(ctx, n, holdings[n]) })
+		wg.Go(func() { errs[i] = bl.take(ctx, n, holdings[n]) })
 	}
 	wg.Wait()
 	// A node that crashes again and again must not leave more heartbeats than peers can read.
 	for _, n := range dead {
-		errs = append(errs, s.conn.purge(looking, s.conn.config.heartbeat(n.id), n.seq+1))
+		errs = append(errs, bl.conn.purge(looking, bl.conn.config.heartbeat(n.id), n.seq+1))
 	}
 	return cmp.Or(errs...)
 }
 
 // divide returns the numbers of the partitions that this node is to take, and the idle partitions that
 // it is to give away. It drains those that are not idle yet.
-func (s *balancer) divide(holdings []holding, peers []peer) (wanted []int, idle []*partition) {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
+func (bl *balancer) divide(holdings []holding, peers []peer) (wanted []int, idle []*partition) {
+	bl.index.mu.Lock()
+	defer bl.index.mu.Unlock()
 	for n, h := range holdings {
-		p := s.partitions.owned[n]
-		mine := rightful(peers, n) == s.conn.id
+		p := bl.partitions.owned[n]
+		mine := rightful(peers, n) == bl.conn.id
 		switch {
 		case p != nil && !mine:
 			if p.state == open {
@@ -102,12 +102,12 @@ func (s *balancer) divide(holdings []holding, peers []peer) (wanted []int, idle 
 			}
 		case p != nil && p.state == draining:
 			p.state = open
-			for name, l := range s.index.lanes {
+			for name, l := range bl.index.lanes {
 				if l.p == p {
-					s.index.tell(name)
+					bl.index.tell(name)
 				}
 			}
-		case p == nil && mine && !s.partitions.leaving.Load() && (h.node == "" || h.node == s.conn.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
+		case p == nil && mine && !bl.partitions.leaving.Load() && (h.node == "" || h.node == bl.conn.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
 			wanted = append(wanted, n)
 		}
 	}
@@ -133,15 +133,15 @@ func rightful(peers []peer, n int) string {
 // holdings returns the owners of all partitions, as their last records name them, and the sequence
 // of the newest record. The answer may be a little out of date. That is safe: if the last record of
 // a partition has changed since, take does nothing.
-func (s *balancer) holdings(ctx context.Context) (all []holding, newest uint64, err error) {
-	page, err := s.conn.lasts(ctx, 0, s.conn.config.Stream+".*."+kindOwn)
+func (bl *balancer) holdings(ctx context.Context) (all []holding, newest uint64, err error) {
+	page, err := bl.conn.lasts(ctx, 0, bl.conn.config.Stream+".*."+kindOwn)
 	if err != nil {
 		return nil, 0, err
 	}
-	all = make([]holding, s.conn.config.Partitions)
+	all = make([]holding, bl.conn.config.Partitions)
 	for _, m := range page {
 		var n int
-		if _, err := fmt.Sscanf(m.Subject[len(s.conn.config.Stream):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
+		if _, err := fmt.Sscanf(m.Subject[len(bl.conn.config.Stream):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
 			continue // a message of another program
 		}
 		all[n].seq, newest = m.Sequence, max(newest, m.Sequence)
@@ -154,12 +154,12 @@ func (s *balancer) holdings(ctx context.Context) (all []holding, newest uint64, 
 
 // take makes this node the owner of the partition n. It does nothing if the last record of n is no
 // longer the one in h.
-func (s *balancer) take(ctx context.Context, n int, h holding) error {
-	p := s.partitions.new(n)
-	r := record{node: s.conn.id, serial: s.index.serial.Add(1)}
+func (bl *balancer) take(ctx context.Context, n int, h holding) error {
+	p := bl.partitions.new(n)
+	r := record{node: bl.conn.id, serial: bl.index.serial.Add(1)}
 	c := next(p.prefix+kindOwn, h.seq, r.append(nil))
 	c.vital = true
-	if err := s.conn.store(ctx, c); err != nil {
+	if err := bl.conn.store(ctx, c); err != nil {
 		p.end()
 		if errors.Is(err, errChanged) { // another node was first
 			return nil
@@ -167,8 +167,8 @@ func (s *balancer) take(ctx context.Context, n int, h holding) error {
 		return err
 	}
 	if h.node != "" {
-		s.conn.config.Logger.Warn("natsqueue: took over a partition; attempts that its last owner was making may be repeated", "partition", n, "from", h.node)
+		bl.conn.config.Logger.Warn("natsqueue: took over a partition; attempts that its last owner was making may be repeated", "partition", n, "from", h.node)
 	}
 	p.epoch, p.last = c.seq, c.seq
-	return s.partitions.add(p)
+	return bl.partitions.add(p)
 }

@@ -43,38 +43,38 @@ type keyMessage struct {
 // runCleaner purges messages whose deliveries have all ended, until the Store is closed. The
 // package comment says when it moves deliveries to the end of a log. Records are purged together
 // with the other messages, because a record matters only as long as the messages before it exist.
-func (s *cleaner) runCleaner() {
+func (cl *cleaner) runCleaner() {
 	tick := time.NewTicker(cleanEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-s.life.ctx.Done():
+		case <-cl.life.ctx.Done():
 			return
 		}
-		err := s.clean(s.life.ctx, false)
-		if s.life.ctx.Err() != nil {
+		err := cl.clean(cl.life.ctx, false)
+		if cl.life.ctx.Err() != nil {
 			return
 		}
-		s.upkeep.Ran("clean", "the stream keeps the deliveries that have ended, and grows; see whether the server is out of reach or refuses purges", err)
-		s.upkeep.Ran("reserve", "a server without room will stop them all, because the stream lacks its reserve; see the error", s.conn.refill(s.life.ctx))
+		cl.upkeep.Ran("clean", "the stream keeps the deliveries that have ended, and grows; see whether the server is out of reach or refuses purges", err)
+		cl.upkeep.Ran("reserve", "a server without room will stop them all, because the stream lacks its reserve; see the error", cl.conn.refill(cl.life.ctx))
 	}
 }
 
 // clean cleans the logs of all partitions of this node. It moves deliveries until each log is short
 // enough: with short, at most 1.25 times the bytes of its waiting deliveries.
-func (s *cleaner) clean(ctx context.Context, short bool) error {
+func (cl *cleaner) clean(ctx context.Context, short bool) error {
 	var failed error
 	for more := true; more && failed == nil; {
 		more = false
 		var writes []*write
-		for _, p := range s.partitions.mine() {
-			err := s.purgeEnded(ctx, p)
+		for _, p := range cl.partitions.mine() {
+			err := cl.purgeEnded(ctx, p)
 			var blocks []*block
 			var w *write
 			if err == nil {
-				blocks = s.movable(p, short)
-				w, err = s.moving(ctx, p, blocks)
+				blocks = cl.movable(p, short)
+				w, err = cl.moving(ctx, p, blocks)
 			}
 			if err != nil { // clean the others nevertheless
 				failed = err
@@ -85,32 +85,32 @@ func (s *cleaner) clean(ctx context.Context, short bool) error {
 			}
 			more = more || len(blocks) > 0
 		}
-		failed = cmp.Or(s.recorder.write(ctx, writes...), failed)
+		failed = cmp.Or(cl.recorder.write(ctx, writes...), failed)
 	}
 	return failed
 }
 
 // purgeEnded purges the messages of p before the first one that has a waiting delivery.
-func (s *cleaner) purgeEnded(ctx context.Context, p *partition) error {
-	s.index.mu.Lock()
+func (cl *cleaner) purgeEnded(ctx context.Context, p *partition) error {
+	cl.index.mu.Lock()
 	below := p.purgeable()
 	n, _ := p.search(below)
 	if i := slices.IndexFunc(p.order[:n], func(b *block) bool { return b.left > 0 }); i >= 0 {
 		n, below = i, p.order[i].seq
 	}
 	ended := slices.Clone(p.order[:n])
-	s.index.mu.Unlock()
+	cl.index.mu.Unlock()
 	if n == 0 {
 		return nil
 	}
-	if err := s.keep(ctx, p, ended); err != nil {
+	if err := cl.keep(ctx, p, ended); err != nil {
 		return err
 	}
-	if err := s.conn.purge(ctx, p.prefix+"log.*", below); err != nil {
+	if err := cl.conn.purge(ctx, p.prefix+"log.*", below); err != nil {
 		return err
 	}
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
+	cl.index.mu.Lock()
+	defer cl.index.mu.Unlock()
 	n, _ = p.search(below)
 	for _, b := range p.order[:n] {
 		p.bytes -= b.size
@@ -122,11 +122,11 @@ func (s *cleaner) purgeEnded(ctx context.Context, p *partition) error {
 // movable returns the first messages of p whose deliveries are to be moved to the end of the log. A
 // delivery that is too large for the server's max_payload, which was lowered, stays. So do those
 // behind it, because only the beginning of a log can be purged.
-func (s *cleaner) movable(p *partition, short bool) (blocks []*block) {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	room := s.conn.recordRoom()
-	stays := func(e *entry) bool { return e != nil && (int(e.stored) > room || s.index.unfit[e] != nil) }
+func (cl *cleaner) movable(p *partition, short bool) (blocks []*block) {
+	cl.index.mu.Lock()
+	defer cl.index.mu.Unlock()
+	room := cl.conn.recordRoom()
+	stays := func(e *entry) bool { return e != nil && (int(e.stored) > room || cl.index.unfit[e] != nil) }
 	bound := 4*p.alive + slack
 	if short {
 		bound = p.alive + p.alive/4
@@ -144,10 +144,10 @@ func (s *cleaner) movable(p *partition, short bool) (blocks []*block) {
 
 // moving returns a write that moves the waiting deliveries of blocks into records, so that the
 // messages of blocks can be purged. It returns nil if there is nothing to record.
-func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*write, error) {
+func (cl *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*write, error) {
 	var endings []*ending
 	var entries []*entry
-	s.index.mu.Lock()
+	cl.index.mu.Lock()
 	for _, b := range blocks {
 		for _, e := range b.entries {
 			if e != nil {
@@ -156,9 +156,9 @@ func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*w
 			}
 		}
 	}
-	s.index.mu.Unlock()
+	cl.index.mu.Unlock()
 	w := newWrite(p)
-	err := s.loader.load(ctx, entries, func(ds []*store.Delivery) error {
+	err := cl.loader.load(ctx, entries, func(ds []*store.Delivery) error {
 		for i, end := range endings {
 			if ds[i] != nil && end.entry.block == end.from { // otherwise it has been moved or retried meanwhile
 				end.record, _ = ds[i].AppendBinary(nil) // no error: it was read from a record
@@ -176,10 +176,10 @@ func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*w
 // keep copies what is to outlive blocks, before they are purged: their dedup keys, and what could not
 // be read. The server deletes the messages with keys after DedupWindow. If the partition has more
 // than DedupMax keys, keep purges the oldest of these messages.
-func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error {
+func (cl *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error {
 	var keys []byte
 	var damaged []*block
-	s.index.mu.Lock()
+	cl.index.mu.Lock()
 	for _, b := range blocks {
 		for _, k := range b.keys {
 			if k != (store.Key{}) {
@@ -192,17 +192,17 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	}
 	n, below := len(keys)/16, uint64(0)
 	for _, k := range slices.Backward(p.keys) {
-		if n += k.n; n > s.conn.config.DedupMax {
+		if n += k.n; n > cl.conn.config.DedupMax {
 			below = k.seq + 1
 			break
 		}
 	}
-	s.index.mu.Unlock()
+	cl.index.mu.Unlock()
 	var parcels []*parcel
-	for some := range slices.Chunk(keys, s.conn.blockRoom()/16*16) {
-		parcels = append(parcels, one(p.prefix+kindKey, some, headerTTL, s.conn.config.DedupWindow.String()))
+	for some := range slices.Chunk(keys, cl.conn.blockRoom()/16*16) {
+		parcels = append(parcels, one(p.prefix+kindKey, some, headerTTL, cl.conn.config.DedupWindow.String()))
 	}
-	messages, err := s.loader.contents(ctx, damaged)
+	messages, err := cl.loader.contents(ctx, damaged)
 	if err != nil {
 		return err
 	}
@@ -223,14 +223,14 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	for _, c := range parcels { // a purge frees more room than they take
 		c.vital = true
 	}
-	if err = s.conn.store(ctx, parcels...); err != nil || below == 0 {
+	if err = cl.conn.store(ctx, parcels...); err != nil || below == 0 {
 		return err
 	}
-	if err = s.conn.purge(ctx, p.prefix+kindKey, below); err != nil {
+	if err = cl.conn.purge(ctx, p.prefix+kindKey, below); err != nil {
 		return err
 	}
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
+	cl.index.mu.Lock()
+	defer cl.index.mu.Unlock()
 	p.keys = slices.DeleteFunc(p.keys, func(k keyMessage) bool { return k.seq < below })
 	return nil
 }
@@ -244,19 +244,19 @@ type room struct {
 }
 
 // takeRoom counts size bytes as used, or returns store.ErrQueueFull.
-func (s *cleaner) takeRoom(ctx context.Context, size int64) error {
-	r, most := &s.room, s.conn.config.MaxBytes
+func (cl *cleaner) takeRoom(ctx context.Context, size int64) error {
+	r, most := &cl.room, cl.conn.config.MaxBytes
 	if most == 0 {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// The server knows what other nodes have put, so ask it from time to time.
-	if r.used+size > most || time.Since(r.asked) > s.conn.config.Claim {
-		if err := s.clean(ctx, true); err != nil {
+	if r.used+size > most || time.Since(r.asked) > cl.conn.config.Claim {
+		if err := cl.clean(ctx, true); err != nil {
 			return err
 		}
-		info, err := s.conn.info(ctx, "")
+		info, err := cl.conn.info(ctx, "")
 		if err != nil {
 			return err
 		}

@@ -105,12 +105,12 @@ func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 // refusal is an error, too. If a parcel gets no answer, store sends the parcel again, so the server
 // may store it twice, unless its messages have a headerID or headerExpected. A parcel with the error
 // errNoAnswer may be stored or not.
-func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
+func (cn *conn) store(ctx context.Context, parcels ...*parcel) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, c := range parcels {
-		wg.Go(func() { c.seq, c.err = s.storeOne(ctx, c) })
+		wg.Go(func() { c.seq, c.err = cn.storeOne(ctx, c) })
 	}
 	wg.Wait()
 	for _, c := range parcels {
@@ -121,19 +121,19 @@ func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	return nil
 }
 
-func (s *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error) {
+func (cn *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error) {
 	err = within(ctx, resend, func(ctx context.Context) error {
-		seq, err = s.publish(ctx, c)
+		seq, err = cn.publish(ctx, c)
 		if refused, ok := errors.AsType[*jetstream.APIError](err); ok {
 			err = refusal(refused)
 		}
 		if err == errChanged {
-			seq, err = s.changedBy(ctx, c)
+			seq, err = cn.changedBy(ctx, c)
 		}
 		if err == errStored {
 			return nil
 		}
-		if errors.Is(err, store.ErrQueueFull) && c.vital && s.relieve(ctx) {
+		if errors.Is(err, store.ErrQueueFull) && c.vital && cn.relieve(ctx) {
 			err = errAgain
 		}
 		return err
@@ -144,9 +144,9 @@ func (s *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error) 
 // changedBy finds out why the server refused a parcel with headerExpected. It returns the sequence of
 // the parcel if the stream has it, and only an earlier answer was lost. The error is errChanged if
 // another node has written to the subject, and errAgain if the server must have had another reason.
-func (s *conn) changedBy(ctx context.Context, c *parcel) (seq uint64, err error) {
+func (cn *conn) changedBy(ctx context.Context, c *parcel) (seq uint64, err error) {
 	want := c.messages[len(c.messages)-1]
-	m, err := s.last(ctx, want.Subject)
+	m, err := cn.last(ctx, want.Subject)
 	switch {
 	case err != nil:
 		return 0, err
@@ -159,12 +159,12 @@ func (s *conn) changedBy(ctx context.Context, c *parcel) (seq uint64, err error)
 }
 
 // publish sends a parcel once, and waits up to resend for the answer.
-func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
+func (cn *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resend)
 	defer cancel()
 	// Wait for a reconnect. Otherwise the connection would buffer the messages, and could send them
 	// after the caller has given up.
-	for s.nc.IsReconnecting() {
+	for cn.nc.IsReconnecting() {
 		if err := sleep(ctx, behind); err != nil {
 			return 0, err
 		}
@@ -175,14 +175,14 @@ func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 		for i, m := range c.messages {
 			m.Header["Nats-Batch-Id"], m.Header["Nats-Batch-Sequence"] = []string{id}, []string{strconv.Itoa(i + 1)}
 			if i < last {
-				if err := s.nc.PublishMsg(m); err != nil {
+				if err := cn.nc.PublishMsg(m); err != nil {
 					return 0, err
 				}
 			}
 		}
 		c.messages[last].Header["Nats-Batch-Commit"] = []string{"1"}
 	}
-	ack, err := s.js.PublishMsg(ctx, c.messages[last], jetstream.WithRetryAttempts(0))
+	ack, err := cn.js.PublishMsg(ctx, c.messages[last], jetstream.WithRetryAttempts(0))
 	if err != nil {
 		return 0, err
 	}
@@ -208,13 +208,13 @@ func refusal(e *jetstream.APIError) error {
 }
 
 // answerRoom returns how many bytes an answer may have, so that the server takes it.
-func (s *conn) answerRoom() int64 { return min(pageBytes, s.nc.MaxPayload()/2) }
+func (cn *conn) answerRoom() int64 { return min(pageBytes, cn.nc.MaxPayload()/2) }
 
 // recordRoom returns how many bytes of a message one delivery may take, when it is stored again.
-func (s *conn) recordRoom() int { return int(s.nc.MaxPayload()) - headerRoom/2 }
+func (cn *conn) recordRoom() int { return int(cn.nc.MaxPayload()) - headerRoom/2 }
 
 // blockRoom returns how many bytes of a message several deliveries or keys may take.
-func (s *conn) blockRoom() int { return min(blockBytes, int(s.nc.MaxPayload())-2*headerRoom) }
+func (cn *conn) blockRoom() int { return min(blockBytes, int(cn.nc.MaxPayload())-2*headerRoom) }
 
 // reserveBytes is the maximum size of the reserve, a message of the stream that only takes up
 // space. When the server has no room left, the store deletes the reserve. That makes room for the
@@ -223,27 +223,27 @@ func (s *conn) blockRoom() int { return min(blockBytes, int(s.nc.MaxPayload())-2
 const reserveBytes = 512 << 10
 
 // relieve deletes the reserve. It reports whether that made room.
-func (s *conn) relieve(ctx context.Context) bool {
-	if !s.reserve.Swap(false) {
+func (cn *conn) relieve(ctx context.Context) bool {
+	if !cn.reserve.Swap(false) {
 		return false
 	}
-	s.config.Logger.Error("natsqueue: the server has no room left; new deliveries are refused until others have ended or the server has more room")
-	return s.purge(ctx, s.config.reserve(), 0) == nil
+	cn.config.Logger.Error("natsqueue: the server has no room left; new deliveries are refused until others have ended or the server has more room")
+	return cn.purge(ctx, cn.config.reserve(), 0) == nil
 }
 
 // refill stores the reserve, unless this node knows that the stream has it.
-func (s *conn) refill(ctx context.Context) error {
-	if s.reserve.Load() {
+func (cn *conn) refill(ctx context.Context) error {
+	if cn.reserve.Load() {
 		return nil
 	}
-	size := min(reserveBytes, s.nc.MaxPayload()-headerRoom)
-	if s.config.MaxBytes > 0 {
-		size = min(size, s.config.MaxBytes/16)
+	size := min(reserveBytes, cn.nc.MaxPayload()-headerRoom)
+	if cn.config.MaxBytes > 0 {
+		size = min(size, cn.config.MaxBytes/16)
 	}
-	err := s.store(ctx, one(s.config.reserve(), make([]byte, size), headerRollup, "sub"))
+	err := cn.store(ctx, one(cn.config.reserve(), make([]byte, size), headerRollup, "sub"))
 	if errors.Is(err, store.ErrQueueFull) {
 		return nil // the next call tries again
 	}
-	s.reserve.Store(err == nil)
+	cn.reserve.Store(err == nil)
 	return err
 }

@@ -80,13 +80,13 @@ func within(ctx context.Context, patience time.Duration, f func(ctx context.Cont
 // messages reads the messages with the given sequences. An element is nil if the stream has no such
 // message. The servers choose the replica that answers. It may lag behind the leader, so messages
 // asks the leader for a message that the replica does not have.
-func (s *conn) messages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawStreamMsg, error) {
+func (cn *conn) messages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawStreamMsg, error) {
 	all, errs := make([]*jetstream.RawStreamMsg, len(seqs)), make([]error, len(seqs))
 	var wg sync.WaitGroup
 	for i, seq := range seqs {
 		wg.Go(func() {
 			errs[i] = within(ctx, askAgain, func(ctx context.Context) (err error) {
-				if all[i], err = s.stream.GetMsg(ctx, seq); errors.Is(err, jetstream.ErrMsgNotFound) {
+				if all[i], err = cn.stream.GetMsg(ctx, seq); errors.Is(err, jetstream.ErrMsgNotFound) {
 					return nil
 				}
 				return err
@@ -95,7 +95,7 @@ func (s *conn) messages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawSt
 				return
 			}
 			var m held
-			if m, errs[i] = s.get(ctx, request{Seq: seq}); m.Sequence > 0 {
+			if m, errs[i] = cn.get(ctx, request{Seq: seq}); m.Sequence > 0 {
 				all[i] = &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data}
 			}
 		})
@@ -106,13 +106,13 @@ func (s *conn) messages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawSt
 
 // allMessages is messages for those that were in the stream before: an element is nil only if the
 // message is gone.
-func (s *conn) allMessages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawStreamMsg, error) {
-	all, err := s.messages(ctx, seqs...)
+func (cn *conn) allMessages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawStreamMsg, error) {
+	all, err := cn.messages(ctx, seqs...)
 	if err == nil && slices.Contains(all, nil) {
 		// The leader may have been replaced by a server that it cannot reach, and not know it yet. Then
 		// it does not know either that a message is gone.
 		var info *jetstream.StreamInfo
-		if info, err = s.info(ctx, ""); err == nil && info.State.LastSeq < slices.Max(seqs) {
+		if info, err = cn.info(ctx, ""); err == nil && info.State.LastSeq < slices.Max(seqs) {
 			err = errBehind
 		}
 	}
@@ -132,14 +132,14 @@ type request struct {
 // page reads up to r.Batch messages that r selects, from any replica. If since is not 0, r has
 // MultiLast, and page waits until the replica that answers has all messages up to since. The
 // jetstream package cannot read several messages with one request.
-func (s *conn) page(ctx context.Context, r request, since uint64) (page []*jetstream.RawStreamMsg, err error) {
+func (cn *conn) page(ctx context.Context, r request, since uint64) (page []*jetstream.RawStreamMsg, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
 	}
 	err = within(ctx, askAgain, func(ctx context.Context) error {
 		page = nil
-		sub, err := s.nc.SubscribeSync(s.nc.NewInbox())
+		sub, err := cn.nc.SubscribeSync(cn.nc.NewInbox())
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (s *conn) page(ctx context.Context, r request, since uint64) (page []*jetst
 		if err := sub.SetPendingLimits(-1, -1); err != nil { // the request bounds what is pending
 			return err
 		}
-		if err := s.nc.PublishRequest("$JS.API.DIRECT.GET."+s.config.Stream, sub.Subject, text); err != nil {
+		if err := cn.nc.PublishRequest("$JS.API.DIRECT.GET."+cn.config.Stream, sub.Subject, text); err != nil {
 			return err
 		}
 		for {
@@ -196,18 +196,18 @@ var errBehind = errors.New("the servers that answer do not have the latest messa
 // that the leader has. The
 // pages may come from several replicas. If one of them lags behind, list may yield a message that has
 // been replaced since, and then the message that has replaced it. An error ends the list.
-func (s *conn) list(ctx context.Context, subjects string, next uint64) iter.Seq2[*jetstream.RawStreamMsg, error] {
+func (cn *conn) list(ctx context.Context, subjects string, next uint64) iter.Seq2[*jetstream.RawStreamMsg, error] {
 	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
-		last, err := s.last(ctx, subjects)
+		last, err := cn.last(ctx, subjects)
 		for wait := behind; err == nil && next <= last.Sequence; {
 			var page []*jetstream.RawStreamMsg
-			page, err = s.page(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects}, 0)
+			page, err = cn.page(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects}, 0)
 			if err == nil && len(page) == 0 { // the replica lags behind, or the last message has been removed
 				if err = errBehind; wait <= resend {
 					err = sleep(ctx, wait)
 				}
 				if wait *= 2; err == nil {
-					last, err = s.last(ctx, subjects)
+					last, err = cn.last(ctx, subjects)
 				}
 			}
 			for _, m := range page {
@@ -225,9 +225,9 @@ func (s *conn) list(ctx context.Context, subjects string, next uint64) iter.Seq2
 
 // documents returns the documents under subjects, by the names in their last tokens. It leaves out
 // subjects of other programs.
-func (s *conn) documents(ctx context.Context, subjects string) (map[string]*jetstream.RawStreamMsg, error) {
+func (cn *conn) documents(ctx context.Context, subjects string) (map[string]*jetstream.RawStreamMsg, error) {
 	all := make(map[string]*jetstream.RawStreamMsg)
-	for m, err := range s.list(ctx, subjects, 1) {
+	for m, err := range cn.list(ctx, subjects, 1) {
 		if err != nil {
 			return nil, err
 		}
@@ -244,8 +244,8 @@ func (s *conn) documents(ctx context.Context, subjects string) (map[string]*jets
 
 // lasts returns the last message of each of the subjects, which may be patterns, up to maxNodes
 // messages. The replica that answers has all messages up to the sequence since.
-func (s *conn) lasts(ctx context.Context, since uint64, subjects ...string) ([]*jetstream.RawStreamMsg, error) {
-	return s.page(ctx, request{MultiLast: subjects, Batch: maxNodes}, since)
+func (cn *conn) lasts(ctx context.Context, since uint64, subjects ...string) ([]*jetstream.RawStreamMsg, error) {
+	return cn.page(ctx, request{MultiLast: subjects, Batch: maxNodes}, since)
 }
 
 // A held is a message as the leader of the stream has it. Sequence is 0 if there is none.
@@ -257,18 +257,18 @@ type held struct {
 }
 
 // last returns the last message of a subject, as the leader has it.
-func (s *conn) last(ctx context.Context, subject string) (held, error) {
-	return s.get(ctx, request{Last: subject})
+func (cn *conn) last(ctx context.Context, subject string) (held, error) {
+	return cn.get(ctx, request{Last: subject})
 }
 
 // get returns a message as the leader has it. The jetstream package asks any replica.
-func (s *conn) get(ctx context.Context, r request) (found held, err error) {
+func (cn *conn) get(ctx context.Context, r request) (found held, err error) {
 	err = within(ctx, callTimeout, func(ctx context.Context) error {
 		text, err := json.Marshal(r)
 		if err != nil {
 			return err
 		}
-		m, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.config.Stream, text)
+		m, err := cn.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+cn.config.Stream, text)
 		if err != nil {
 			return err
 		}
@@ -286,9 +286,9 @@ func (s *conn) get(ctx context.Context, r request) (found held, err error) {
 }
 
 // info returns the server's description of the stream, with the subjects that match a filter.
-func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.StreamInfo, err error) {
+func (cn *conn) info(ctx context.Context, subjects string) (info *jetstream.StreamInfo, err error) {
 	err = within(ctx, callTimeout, func(ctx context.Context) error {
-		info, err = s.stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
+		info, err = cn.stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
 		return err
 	})
 	return info, err
@@ -296,18 +296,18 @@ func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.Strea
 
 // purge erases the messages under a subject. If below is not 0, it erases only messages with a
 // lower sequence than that.
-func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
+func (cn *conn) purge(ctx context.Context, subject string, below uint64) error {
 	return within(ctx, callTimeout, func(ctx context.Context) error {
-		return s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(below))
+		return cn.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(below))
 	})
 }
 
 // delete erases a message, and reports whether it was there. The jetstream package hides the error
 // code of the server, so delete looks whether the message that could not be deleted exists.
-func (s *conn) delete(ctx context.Context, seq uint64) (there bool, err error) {
-	err = within(ctx, callTimeout, func(ctx context.Context) error { return s.stream.DeleteMsg(ctx, seq) })
+func (cn *conn) delete(ctx context.Context, seq uint64) (there bool, err error) {
+	err = within(ctx, callTimeout, func(ctx context.Context) error { return cn.stream.DeleteMsg(ctx, seq) })
 	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-		if m, failed := s.get(ctx, request{Seq: seq}); failed == nil && m.Sequence == 0 {
+		if m, failed := cn.get(ctx, request{Seq: seq}); failed == nil && m.Sequence == 0 {
 			return false, nil
 		}
 	}

@@ -31,30 +31,30 @@ func newIndex() *index {
 }
 
 // tell makes the next Heads yield the lane, and signals Changed. The index is locked.
-func (s *index) tell(lane string) {
-	s.news[lane] = struct{}{}
-	s.changed.Set()
+func (ix *index) tell(lane string) {
+	ix.news[lane] = struct{}{}
+	ix.changed.Set()
 }
 
 // tellAll makes the next Heads yield all lanes.
-func (s *index) tellAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name := range s.lanes {
-		s.tell(name)
+func (ix *index) tellAll() {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for name := range ix.lanes {
+		ix.tell(name)
 	}
 }
 
 // head returns the head of a lane. The index is locked.
-func (s *index) head(name string) store.Head {
-	if l := s.lanes[name]; l != nil && l.p.state == open {
+func (ix *index) head(name string) store.Head {
+	if l := ix.lanes[name]; l != nil && l.p.state == open {
 		return l.head()
 	}
 	return store.Head{Destination: name}
 }
 
 // describe fills in e from d. The index is locked.
-func (s *index) describe(e *entry, d *store.Delivery) {
+func (ix *index) describe(e *entry, d *store.Delivery) {
 	e.due, e.retry, e.seq = d.Due.UnixMicro(), !d.Expires.IsZero(), d.Seq
 	e.size, e.user, e.delivery = uint32(len(d.Body)), hash(d.User), d
 }
@@ -71,47 +71,47 @@ const (
 // hold counts the deliveries of unclaimed entries that are in memory. A delivery leaves memory if it
 // is not due soon, or if there is no room. A lane may take half of the room that the others leave.
 // An element of entries may be nil. The index is locked.
-func (s *index) hold(entries ...*entry) {
+func (ix *index) hold(entries ...*entry) {
 	horizon := time.Now().Add(cacheAhead).UnixMicro()
 	for _, e := range entries {
 		if e == nil || e.delivery == nil || e.claim != 0 || !e.waits() {
 			continue
 		}
-		s.uncount(e)
+		ix.uncount(e)
 		size := e.delivery.Size() + cacheEntry
-		if e.due > horizon || size > s.cacheRoom-e.lane.cached {
+		if e.due > horizon || size > ix.cacheRoom-e.lane.cached {
 			e.delivery = nil
 			continue
 		}
 		e.cached = uint32(size)
-		s.cacheRoom -= size
+		ix.cacheRoom -= size
 		e.lane.cached += size
 	}
 }
 
 // uncount frees the room that the delivery of e takes, for an entry that is claimed or has ended.
 // The index is locked.
-func (s *index) uncount(e *entry) {
-	s.cacheRoom += int64(e.cached)
+func (ix *index) uncount(e *entry) {
+	ix.cacheRoom += int64(e.cached)
 	e.lane.cached -= int64(e.cached)
 	e.cached = 0
 }
 
 // claim claims e, and takes it out of its queue. The index is locked.
-func (s *index) claim(e *entry) uint64 {
+func (ix *index) claim(e *entry) uint64 {
 	e.lane.leave(e)
-	s.uncount(e)
-	e.claim = s.serial.Add(1)
-	s.claims[e.claim] = e
+	ix.uncount(e)
+	e.claim = ix.serial.Add(1)
+	ix.claims[e.claim] = e
 	e.lane.claimed++
 	e.lane.p.claimed++
 	return e.claim
 }
 
 // unclaim ends the claim of e, if it has one. The index is locked.
-func (s *index) unclaim(e *entry) {
+func (ix *index) unclaim(e *entry) {
 	if e.claim != 0 {
-		delete(s.claims, e.claim)
+		delete(ix.claims, e.claim)
 		e.claim, e.write = 0, nil
 		e.lane.claimed--
 		if e.lane.p.claimed--; e.lane.p.claimed == 0 && e.lane.p.state == draining {
@@ -121,67 +121,67 @@ func (s *index) unclaim(e *entry) {
 }
 
 // putBack ends the claim of e and queues e again. The index is locked.
-func (s *index) putBack(e *entry) {
-	s.unclaim(e)
+func (ix *index) putBack(e *entry) {
+	ix.unclaim(e)
 	e.lane.push(e)
-	s.hold(e)
+	ix.hold(e)
 }
 
 // remove removes e from the index. It returns when the entry is due that was behind e, or zero. lapsed
 // says that e is buried with ReasonExpired. The index is locked.
-func (s *index) remove(e *entry, lapsed bool) time.Time {
-	s.unclaim(e)
-	s.uncount(e)
-	delete(s.unfit, e)
+func (ix *index) remove(e *entry, lapsed bool) time.Time {
+	ix.unclaim(e)
+	ix.uncount(e)
+	delete(ix.unfit, e)
 	e.lane.leave(e)
 	if x := e.lane.at(e.seq); x != nil && x.entry == e {
 		e.lane.vacate(x)
 	}
 	e.lane.waiting--
 	released := e.lane.part(e, lapsed)
-	s.prune(e.lane)
+	ix.prune(e.lane)
 	e.block.drop(e)
 	return released
 }
 
 // prune removes a lane that has no deliveries. The index is locked.
-func (s *index) prune(l *lane) {
+func (ix *index) prune(l *lane) {
 	if l.waiting == 0 && l.gone == len(l.list) {
-		delete(s.lanes, l.name)
+		delete(ix.lanes, l.name)
 		delete(l.p.lanes, l.name)
 	}
 }
 
 // putBackAll ends the claims of those entries that still wait, and queues them again.
-func (s *index) putBackAll(entries []*entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (ix *index) putBackAll(entries []*entry) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
 	for _, e := range entries {
 		if e.waits() {
-			s.putBack(e)
+			ix.putBack(e)
 		}
 	}
 }
 
 // next sets the Next of wants. The index is locked.
-func (s *index) next(wants []store.Want) {
+func (ix *index) next(wants []store.Want) {
 	for i := range wants {
 		w := &wants[i]
 		w.Next = time.Time{}
-		if l := s.lanes[w.Destination]; l != nil && l.p.state == open {
+		if l := ix.lanes[w.Destination]; l != nil && l.p.state == open {
 			w.Next = l.queue(w.Retries).due()
 		}
 	}
 }
 
 // pick claims due entries for wants, with about maxBytes of bodies.
-func (s *index) pick(wants []store.Want, maxBytes int64) (picked []*entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (ix *index) pick(wants []store.Want, maxBytes int64) (picked []*entry) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
 	at := time.Now().UnixMicro()
 	var bytes int64
 	for _, w := range wants {
-		l := s.lanes[w.Destination]
+		l := ix.lanes[w.Destination]
 		if l == nil || l.p.state != open {
 			continue
 		}
@@ -194,7 +194,7 @@ func (s *index) pick(wants []store.Want, maxBytes int64) (picked []*entry) {
 			if bytes += int64(e.size); bytes > maxBytes && len(picked) > 0 {
 				return picked
 			}
-			s.claim(e)
+			ix.claim(e)
 			picked = append(picked, e)
 		}
 	}

@@ -110,14 +110,14 @@ type letters struct {
 
 // read reads dead letters from the stream. An element of the result is nil if that of all is, or if
 // the stream does not have it.
-func (s *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStreamMsg, error) {
+func (lt *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStreamMsg, error) {
 	var seqs []uint64
 	for _, x := range all {
 		if x != nil {
 			seqs = append(seqs, x.at)
 		}
 	}
-	messages, err := s.conn.allMessages(ctx, seqs...)
+	messages, err := lt.conn.allMessages(ctx, seqs...)
 	for i, x := range all {
 		if x == nil {
 			messages = slices.Insert(messages, i, nil)
@@ -128,18 +128,18 @@ func (s *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStre
 
 // change retries, discards or erases dead letters, of which all may have nil. It returns how many. It
 // retries those with one key one after the other.
-func (s *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q *question) (n int, err error) {
+func (lt *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q *question) (n int, err error) {
 	messages := make([]*jetstream.RawStreamMsg, len(all))
 	if q.Change != changeDiscard {
-		if messages, err = s.read(ctx, all); err != nil {
+		if messages, err = lt.read(ctx, all); err != nil {
 			return 0, err
 		}
 	}
 	var mu sync.Mutex
 	change := func(i int) error {
-		gone, failed := s.changeOne(ctx, all[i], messages[i], q)
+		gone, failed := lt.changeOne(ctx, all[i], messages[i], q)
 		if gone {
-			s.index.forget(refs[i], all[i])
+			lt.index.forget(refs[i], all[i])
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -176,7 +176,7 @@ func (s *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q
 }
 
 // changeOne changes a dead letter, and reports whether it has. m is its message, unless it is discarded.
-func (s *letters) changeOne(ctx context.Context, x *letter, m *jetstream.RawStreamMsg, q *question) (bool, error) {
+func (lt *letters) changeOne(ctx context.Context, x *letter, m *jetstream.RawStreamMsg, q *question) (bool, error) {
 	if q.Change != changeDiscard && m != nil {
 		var d store.Record
 		if err := d.UnmarshalBinary(m.Data); err != nil {
@@ -186,39 +186,39 @@ func (s *letters) changeOne(ctx context.Context, x *letter, m *jetstream.RawStre
 			return false, nil
 		}
 		if q.Change == changeRetry {
-			if err := s.revive(ctx, &d.Delivery, x.at); err != nil {
+			if err := lt.revive(ctx, &d.Delivery, x.at); err != nil {
 				return false, err
 			}
 		}
 	}
-	return s.conn.delete(ctx, x.at)
+	return lt.conn.delete(ctx, x.at)
 }
 
 // revive stores a dead letter as a fresh delivery. If there is no room for the attempts, it leaves
 // them out.
-func (s *letters) revive(ctx context.Context, d *store.Delivery, at uint64) error {
+func (lt *letters) revive(ctx context.Context, d *store.Delivery, at uint64) error {
 	d.Accepted = now()
 	d.Due, d.Expires, d.Tries, d.Closed = d.Accepted, time.Time{}, 0, nil
-	p, err := s.putter.newPut(store.Put{Delivery: *d, NoDedup: true})
+	p, err := lt.putter.newPut(store.Put{Delivery: *d, NoDedup: true})
 	if errors.Is(err, store.ErrTooLarge) {
 		d.Attempts = nil
-		p, err = s.putter.newPut(store.Put{Delivery: *d, NoDedup: true})
+		p, err = lt.putter.newPut(store.Put{Delivery: *d, NoDedup: true})
 	}
 	if err != nil {
 		return err
 	}
 	p.once = "revived " + decimal(at)
-	return s.putter.put(ctx, p)
+	return lt.putter.put(ctx, p)
 }
 
 // forget removes the place of a dead letter from the list of its lane.
-func (s *index) forget(ref store.Ref, x *letter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.lanes[ref.Destination]; l != nil {
+func (ix *index) forget(ref store.Ref, x *letter) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if l := ix.lanes[ref.Destination]; l != nil {
 		if at := l.at(ref.Seq); at != nil && at.letter == x {
 			l.vacate(at)
-			s.prune(l)
+			ix.prune(l)
 		}
 	}
 }

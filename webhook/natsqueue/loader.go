@@ -24,18 +24,18 @@ type loader struct {
 // delivery is nil if its entry is nil or no longer waits. load reads those that are not in memory from the
 // stream, and keeps the other deliveries in these messages that are due soon. If a delivery cannot be
 // read, load ends its entry.
-func (s *loader) load(ctx context.Context, entries []*entry, use func(ds []*store.Delivery) error) error {
+func (ld *loader) load(ctx context.Context, entries []*entry, use func(ds []*store.Delivery) error) error {
 	var read []*entry
 	defer func() {
 		if len(read) > 0 {
-			s.index.mu.Lock()
-			defer s.index.mu.Unlock()
-			s.index.hold(read...)
+			ld.index.mu.Lock()
+			defer ld.index.mu.Unlock()
+			ld.index.hold(read...)
 		}
 	}()
 	var wanted map[*entry]bool // nil until one of them has to be read
 	for {
-		missing, err := s.use(entries, use)
+		missing, err := ld.use(entries, use)
 		if err != nil || len(missing) == 0 {
 			return err
 		}
@@ -45,20 +45,20 @@ func (s *loader) load(ctx context.Context, entries []*entry, use func(ds []*stor
 				wanted[e] = true
 			}
 		}
-		messages, err := s.contents(ctx, missing)
+		messages, err := ld.contents(ctx, missing)
 		if err != nil {
 			return fmt.Errorf("natsqueue: reading waiting deliveries: %w", err)
 		}
 		// If the cleaner has moved an entry meanwhile, the next iteration reads it from its new message.
-		read = append(read, s.keep(missing, messages, wanted)...)
+		read = append(read, ld.keep(missing, messages, wanted)...)
 	}
 }
 
 // use calls f with the deliveries of entries if all are in memory. Otherwise it returns up to
 // loadBlocks blocks that have the others.
-func (s *loader) use(entries []*entry, f func(ds []*store.Delivery) error) (missing []*block, err error) {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
+func (ld *loader) use(entries []*entry, f func(ds []*store.Delivery) error) (missing []*block, err error) {
+	ld.index.mu.Lock()
+	defer ld.index.mu.Unlock()
 	ds := make([]*store.Delivery, len(entries))
 	for i, e := range entries {
 		if e == nil || !e.waits() {
@@ -76,9 +76,9 @@ func (s *loader) use(entries []*entry, f func(ds []*store.Delivery) error) (miss
 
 // keep sets the deliveries of those entries of blocks that are wanted or due soon, from the messages
 // of the blocks. It returns these entries, and ends those whose delivery cannot be read.
-func (s *loader) keep(blocks []*block, messages []*jetstream.RawStreamMsg, wanted map[*entry]bool) (read []*entry) {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
+func (ld *loader) keep(blocks []*block, messages []*jetstream.RawStreamMsg, wanted map[*entry]bool) (read []*entry) {
+	ld.index.mu.Lock()
+	defer ld.index.mu.Unlock()
 	horizon := time.Now().Add(cacheAhead).UnixMicro()
 	for at, b := range blocks {
 		var records []stored
@@ -88,7 +88,7 @@ func (s *loader) keep(blocks []*block, messages []*jetstream.RawStreamMsg, wante
 			}
 		}
 		if records == nil && b.left > 0 && b.p.state != lost {
-			s.conn.config.Logger.Error("natsqueue: the servers have lost a message or damaged it; its deliveries are not attempted", "partition", b.p.n, "sequence", b.seq, "deliveries", b.left)
+			ld.conn.config.Logger.Error("natsqueue: the servers have lost a message or damaged it; its deliveries are not attempted", "partition", b.p.n, "sequence", b.seq, "deliveries", b.left)
 		}
 		for i, e := range b.entries {
 			if e == nil || e.delivery != nil || !e.waits() || !wanted[e] && e.due > horizon {
@@ -100,13 +100,13 @@ func (s *loader) keep(blocks []*block, messages []*jetstream.RawStreamMsg, wante
 			}
 			if d == nil {
 				b.damaged = true
-				if !s.index.remove(e, false).IsZero() {
-					s.index.tell(e.lane.name)
+				if !ld.index.remove(e, false).IsZero() {
+					ld.index.tell(e.lane.name)
 				}
 				continue
 			}
 			d.Destination, d.Due, e.delivery = e.lane.name, e.at(), d // a release has changed Due, and is not stored
-			if x := s.index.unfit[e]; x != nil {
+			if x := ld.index.unfit[e]; x != nil {
 				d.Tries, d.Closed, d.Attempts, d.Due, d.Expires = x.Tries, x.Closed, x.Attempts, x.Due, x.Expires
 			}
 			read = append(read, e)
@@ -116,10 +116,10 @@ func (s *loader) keep(blocks []*block, messages []*jetstream.RawStreamMsg, wante
 }
 
 // contents reads the messages of blocks. An element is nil if the servers have lost the message.
-func (s *loader) contents(ctx context.Context, blocks []*block) ([]*jetstream.RawStreamMsg, error) {
+func (ld *loader) contents(ctx context.Context, blocks []*block) ([]*jetstream.RawStreamMsg, error) {
 	var seqs []uint64
 	for _, b := range blocks {
 		seqs = append(seqs, b.seq)
 	}
-	return s.conn.allMessages(ctx, seqs...)
+	return ld.conn.allMessages(ctx, seqs...)
 }

@@ -36,45 +36,45 @@ type heartbeat struct {
 }
 
 // live sends heartbeats until the Store is closed.
-func (s *node) live() {
-	tick := time.NewTicker(s.conn.config.Claim / 3)
+func (nd *node) live() {
+	tick := time.NewTicker(nd.conn.config.Claim / 3)
 	defer tick.Stop()
 	silent := false
 	for {
 		select {
 		case <-tick.C:
-		case <-s.speak:
-		case <-s.life.ctx.Done():
+		case <-nd.speak:
+		case <-nd.life.ctx.Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.life.ctx, s.conn.config.Claim/3)
-		err := s.beat(ctx)
+		ctx, cancel := context.WithTimeout(nd.life.ctx, nd.conn.config.Claim/3)
+		err := nd.beat(ctx)
 		cancel()
 		switch {
-		case err != nil && s.life.ctx.Err() == nil && !silent:
+		case err != nil && nd.life.ctx.Err() == nil && !silent:
 			silent = true
-			s.conn.config.Logger.Warn("natsqueue: could not store a heartbeat; if this goes on, this node attempts no deliveries until a heartbeat is stored", "error", err)
+			nd.conn.config.Logger.Warn("natsqueue: could not store a heartbeat; if this goes on, this node attempts no deliveries until a heartbeat is stored", "error", err)
 		case err == nil && silent:
 			silent = false
-			s.conn.config.Logger.Info("natsqueue: heartbeats are stored again")
-			s.partitions.index.tellAll()
+			nd.conn.config.Logger.Info("natsqueue: heartbeats are stored again")
+			nd.partitions.index.tellAll()
 		}
 		switch {
 		case errors.Is(err, jetstream.ErrNoStreamResponse):
-			s.restore()
+			nd.restore()
 		case errors.Is(err, context.DeadlineExceeded):
-			s.conn.nc.ForceReconnect() // to another server: this one may be cut off from the others
+			nd.conn.nc.ForceReconnect() // to another server: this one may be cut off from the others
 		}
-		s.partitions.look.Set()
+		nd.partitions.look.Set()
 	}
 }
 
 // beat stores a heartbeat, unless the forwarder makes no progress. If the previous heartbeat is so
 // old that other nodes may have taken over, beat also writes a record in each partition. Such a
 // record fails if another node owns the partition now.
-func (s *node) beat(ctx context.Context) error {
-	h := heartbeat{Name: s.conn.config.Node, Opened: s.opened, Leaving: s.partitions.leaving.Load()}
-	if note := s.note.Load(); note != nil {
+func (nd *node) beat(ctx context.Context) error {
+	h := heartbeat{Name: nd.conn.config.Node, Opened: nd.opened, Leaving: nd.partitions.leaving.Load()}
+	if note := nd.note.Load(); note != nil {
 		alive := true
 		if h.Note, alive = (*note)(); !alive {
 			return errors.New("natsqueue: the forwarder of this node makes no progress")
@@ -84,22 +84,22 @@ func (s *node) beat(ctx context.Context) error {
 		}
 	}
 	sent := time.Now()
-	c := one(s.conn.config.heartbeat(s.conn.id), encode(h), headerRollup, "sub", headerTTL, max(24*s.conn.config.Claim, time.Hour).String())
+	c := one(nd.conn.config.heartbeat(nd.conn.id), encode(h), headerRollup, "sub", headerTTL, max(24*nd.conn.config.Claim, time.Hour).String())
 	c.vital = true
-	err := s.conn.store(ctx, c)
+	err := nd.conn.store(ctx, c)
 	if err == nil {
-		lapsed := s.lease.lapsed() != nil
-		if latest := s.latest.Swap(c.seq); latest > 0 && (c.seq < latest || c.seq >= latest+newStream) {
+		lapsed := nd.lease.lapsed() != nil
+		if latest := nd.latest.Swap(c.seq); latest > 0 && (c.seq < latest || c.seq >= latest+newStream) {
 			// The partitions of this node were in a stream that somebody has deleted.
-			for _, p := range s.partitions.mine() {
+			for _, p := range nd.partitions.mine() {
 				p.taken()
 			}
 		}
 		if lapsed {
-			err = s.recorder.write(ctx, writesOf(s.partitions.mine(), false)...)
+			err = nd.recorder.write(ctx, writesOf(nd.partitions.mine(), false)...)
 		}
 	}
-	s.lease.prolong(sent, err)
+	nd.lease.prolong(sent, err)
 	return err
 }
 
@@ -109,17 +109,17 @@ const newStream = 1 << 32
 
 // restore creates the stream again if somebody has deleted it. Its sequences begin far beyond the old
 // ones, so that a late purge that was meant for the old stream removes nothing from the new one.
-func (s *node) restore() {
-	ctx, cancel := context.WithTimeout(s.life.ctx, callTimeout)
+func (nd *node) restore() {
+	ctx, cancel := context.WithTimeout(nd.life.ctx, callTimeout)
 	defer cancel()
-	if _, err := s.conn.js.Stream(ctx, s.conn.config.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := nd.conn.js.Stream(ctx, nd.conn.config.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return
 	}
-	stream := s.conn.config.stream(s.conn.config.Replicas)
-	stream.FirstSeq = s.latest.Load() + newStream
-	if _, err := s.conn.js.CreateStream(ctx, stream); err == nil {
-		s.conn.config.Logger.Error("natsqueue: somebody deleted the stream; a new one was created, but all deliveries, dead letters and settings in the old one are lost", "stream", s.conn.config.Stream)
-		s.speak.Set()
+	stream := nd.conn.config.stream(nd.conn.config.Replicas)
+	stream.FirstSeq = nd.latest.Load() + newStream
+	if _, err := nd.conn.js.CreateStream(ctx, stream); err == nil {
+		nd.conn.config.Logger.Error("natsqueue: somebody deleted the stream; a new one was created, but all deliveries, dead letters and settings in the old one are lost", "stream", nd.conn.config.Stream)
+		nd.speak.Set()
 	}
 }
 
@@ -135,24 +135,24 @@ type peer struct {
 // to the sequence since. A node is dead if its last heartbeat is older than Claim. But no node can
 // store heartbeats while the servers are away. So this node calls others dead only if it has stored
 // all of its own heartbeats for at least Claim.
-func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err error) {
-	page, err := s.conn.lasts(ctx, max(since, s.latest.Load()), s.conn.config.heartbeat("*"))
-	own := slices.IndexFunc(page, func(m *jetstream.RawStreamMsg) bool { return m.Subject == s.conn.config.heartbeat(s.conn.id) })
+func (nd *node) peers(ctx context.Context, since uint64) (live, dead []peer, err error) {
+	page, err := nd.conn.lasts(ctx, max(since, nd.latest.Load()), nd.conn.config.heartbeat("*"))
+	own := slices.IndexFunc(page, func(m *jetstream.RawStreamMsg) bool { return m.Subject == nd.conn.config.heartbeat(nd.conn.id) })
 	if err == nil && own < 0 {
 		err = errors.New("natsqueue: the stream does not have the heartbeat of this node")
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	judges := s.lease.judges()
+	judges := nd.lease.judges()
 	for _, m := range page {
-		n := peer{id: m.Subject[len(s.conn.config.heartbeat("")):], seq: m.Sequence, at: m.Time.UTC()}
+		n := peer{id: m.Subject[len(nd.conn.config.heartbeat("")):], seq: m.Sequence, at: m.Time.UTC()}
 		decode(m.Data, &n.heartbeat) // an unreadable heartbeat proves life, too
 		age := page[own].Time.Sub(m.Time)
-		if age > s.conn.config.Claim/2 && age <= s.conn.config.Claim { // it has missed a heartbeat: check again when its Claim is over
-			time.AfterFunc(s.conn.config.Claim-age+time.Millisecond, func() { s.speak.Set() })
+		if age > nd.conn.config.Claim/2 && age <= nd.conn.config.Claim { // it has missed a heartbeat: check again when its Claim is over
+			time.AfterFunc(nd.conn.config.Claim-age+time.Millisecond, func() { nd.speak.Set() })
 		}
-		if judges && age > s.conn.config.Claim {
+		if judges && age > nd.conn.config.Claim {
 			dead = append(dead, n)
 		} else {
 			live = append(live, n)

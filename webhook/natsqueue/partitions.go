@@ -23,10 +23,10 @@ type partitions struct {
 }
 
 // mine returns the partitions that this node owns.
-func (s *partitions) mine() (all []*partition) {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	for _, p := range s.owned {
+func (ps *partitions) mine() (all []*partition) {
+	ps.index.mu.Lock()
+	defer ps.index.mu.Unlock()
+	for _, p := range ps.owned {
 		if p != nil {
 			all = append(all, p)
 		}
@@ -35,10 +35,10 @@ func (s *partitions) mine() (all []*partition) {
 }
 
 // lose gives up all partitions of this node in memory.
-func (s *partitions) lose() {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	for _, p := range s.owned {
+func (ps *partitions) lose() {
+	ps.index.mu.Lock()
+	defer ps.index.mu.Unlock()
+	for _, p := range ps.owned {
 		if p != nil {
 			p.lose()
 		}
@@ -47,35 +47,35 @@ func (s *partitions) lose() {
 
 // ready returns the partition n if this node owns it and can answer questions about it, otherwise
 // nil.
-func (s *partitions) ready(n int) *partition {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	if n < 0 || n >= len(s.owned) || s.owned[n] == nil || s.owned[n].state == reading || s.lease.lapsed() != nil {
+func (ps *partitions) ready(n int) *partition {
+	ps.index.mu.Lock()
+	defer ps.index.mu.Unlock()
+	if n < 0 || n >= len(ps.owned) || ps.owned[n] == nil || ps.owned[n].state == reading || ps.lease.lapsed() != nil {
 		return nil
 	}
-	return s.owned[n]
+	return ps.owned[n]
 }
 
 // add adds a partition that this node has taken, and begins to read it. If this node is about to
 // leave, add drops p, and other nodes take it once this node is gone.
-func (s *partitions) add(p *partition) error {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	if s.life.ctx.Err() != nil || s.leaving.Load() {
+func (ps *partitions) add(p *partition) error {
+	ps.index.mu.Lock()
+	defer ps.index.mu.Unlock()
+	if ps.life.ctx.Err() != nil || ps.leaving.Load() {
 		p.end()
-		return s.life.ctx.Err()
+		return ps.life.ctx.Err()
 	}
-	s.owned[p.n] = p
-	s.life.goroutines.Go((&follower{p: p, subjects: p.prefix + ">", saw: p.saw}).follow)
+	ps.owned[p.n] = p
+	ps.life.goroutines.Go((&follower{p: p, subjects: p.prefix + ">", saw: p.saw}).follow)
 	return nil
 }
 
 // announce makes the balancers of all nodes check the owners of partitions.
-func (s *partitions) announce() error { return s.conn.nc.Publish(s.conn.config.ask("look"), nil) }
+func (ps *partitions) announce() error { return ps.conn.nc.Publish(ps.conn.config.ask("look"), nil) }
 
 // new returns the partition n, which this node is about to take.
-func (s *partitions) new(n int) *partition {
-	p := &partition{conn: s.conn, index: s.index, set: s, n: n, prefix: s.conn.config.prefix(n), ready: make(chan struct{}), listed: make(chan struct{}), lanes: make(map[string]*lane)}
-	p.live, p.end = context.WithCancel(s.life.ctx)
+func (ps *partitions) new(n int) *partition {
+	p := &partition{conn: ps.conn, index: ps.index, set: ps, n: n, prefix: ps.conn.config.prefix(n), ready: make(chan struct{}), listed: make(chan struct{}), lanes: make(map[string]*lane)}
+	p.live, p.end = context.WithCancel(ps.life.ctx)
 	return p
 }

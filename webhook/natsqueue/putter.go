@@ -64,13 +64,13 @@ type item struct {
 }
 
 // newPut checks and encodes deliveries.
-func (s *putter) newPut(ds ...store.Put) (*put, error) {
-	p := &put{items: make([]item, len(ds)), packing: newPacking(s.conn.blockRoom()), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
+func (pt *putter) newPut(ds ...store.Put) (*put, error) {
+	p := &put{items: make([]item, len(ds)), packing: newPacking(pt.conn.blockRoom()), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
 	for i := range ds {
 		total += len(ds[i].Body) + 256
 	}
-	limit := int(s.conn.nc.MaxPayload()) - headerRoom
+	limit := int(pt.conn.nc.MaxPayload()) - headerRoom
 	buf := make([]byte, 0, total)
 	for i := range ds {
 		d := &ds[i]
@@ -91,7 +91,7 @@ func (s *putter) newPut(ds ...store.Put) (*put, error) {
 		if size > limit {
 			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes, and the server's max_payload has room for %d: %w", i, size, limit, store.ErrTooLarge)
 		}
-		p.items[i] = item{put: p, partition: s.conn.config.partition(d.Destination), stored: stored{buf[from:], d.NoDedup}, keep: d.Keep}
+		p.items[i] = item{put: p, partition: pt.conn.config.partition(d.Destination), stored: stored{buf[from:], d.NoDedup}, keep: d.Keep}
 		// If no owner answers in time, the delivery counts as stored, whatever the owner says later.
 		p.items[i].Stored = true
 		p.packing.add(size, &p.items[i])
@@ -102,23 +102,23 @@ func (s *putter) newPut(ds ...store.Put) (*put, error) {
 
 // put stores p. Then it waits, up to answerPatience, for the owners to say which deliveries are
 // duplicates. After an error it ends the claims that were made for p, and no further ones are made.
-func (s *putter) put(ctx context.Context, p *put) error {
+func (pt *putter) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
-	if len(p.packing.parts) > maxBatch || s.conn.config.MaxBytes > 0 && int64(p.size) > s.conn.config.MaxBytes {
+	if len(p.packing.parts) > maxBatch || pt.conn.config.MaxBytes > 0 && int64(p.size) > pt.conn.config.MaxBytes {
 		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, store.ErrTooLarge)
 	}
-	if err := s.cleaner.takeRoom(ctx, int64(p.size)); err != nil {
+	if err := pt.cleaner.takeRoom(ctx, int64(p.size)); err != nil {
 		return err
 	}
-	s.puts.Add(p, p.size)
+	pt.puts.Add(p, p.size)
 	var err error
 	select {
 	case <-p.stored:
 		err = p.parcel.err
 	case <-ctx.Done(): // p may be stored or not
 		err = context.Cause(ctx)
-		s.puts.Drop(p)
+		pt.puts.Drop(p)
 	}
 	if err == nil {
 		timer := time.NewTimer(answerPatience)
@@ -128,13 +128,13 @@ func (s *putter) put(ctx context.Context, p *put) error {
 		case <-timer.C:
 		}
 	}
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	s.answers.forget(p)
+	pt.index.mu.Lock()
+	defer pt.index.mu.Unlock()
+	pt.answers.forget(p)
 	for i := range p.items {
-		if e := s.index.claims[p.items[i].Claim]; err != nil && e != nil {
-			s.index.putBack(e)
-			s.index.tell(e.lane.name)
+		if e := pt.index.claims[p.items[i].Claim]; err != nil && e != nil {
+			pt.index.putBack(e)
+			pt.index.tell(e.lane.name)
 		}
 	}
 	if err != nil {
@@ -169,13 +169,13 @@ func (k *packing) add(size int, items ...*item) {
 // refuse the next. Otherwise they share one atomic batch, because a server without replicas writes
 // each batch to a file of its own, which takes 2 to 3 ms. A revival has its own message, with an id:
 // if two nodes revive the same dead letter, the server stores the message only once.
-func (s *putter) storePuts(puts []*put) {
+func (pt *putter) storePuts(puts []*put) {
 	var parcels []*parcel
-	shared, batch := newPacking(s.conn.blockRoom()), false
+	shared, batch := newPacking(pt.conn.blockRoom()), false
 	for _, p := range puts {
 		parts := p.packing.parts
 		if p.once != "" {
-			parcels = append(parcels, s.parcel(parts...))
+			parcels = append(parcels, pt.parcel(parts...))
 			p.parcel.messages[0].Header[headerID] = []string{p.once}
 			continue
 		}
@@ -185,13 +185,13 @@ func (s *putter) storePuts(puts []*put) {
 		}
 	}
 	if batch {
-		parcels = append(parcels, s.parcel(shared.parts...))
+		parcels = append(parcels, pt.parcel(shared.parts...))
 	} else {
 		for _, x := range shared.parts {
-			parcels = append(parcels, s.parcel(x))
+			parcels = append(parcels, pt.parcel(x))
 		}
 	}
-	s.conn.store(s.life.ctx, parcels...) // sets the error of each parcel
+	pt.conn.store(pt.life.ctx, parcels...) // sets the error of each parcel
 	for _, p := range puts {
 		close(p.stored)
 	}
@@ -201,15 +201,15 @@ func (s *putter) storePuts(puts []*put) {
 // message may be sent again, if a server does not answer. The owner knows the dedup keys of its
 // deliveries. If the dedup window ignores one of them, the message has an id, by which the server
 // stores it only once.
-func (s *putter) parcel(parts ...*part) *parcel {
+func (pt *putter) parcel(parts ...*part) *parcel {
 	c := new(parcel)
 	for _, x := range parts {
-		r := record{node: s.conn.id, records: make([]stored, len(x.items))}
+		r := record{node: pt.conn.id, records: make([]stored, len(x.items))}
 		for i, it := range x.items {
 			r.records[i], it.put.parcel = it.stored, c
 		}
-		r.serial = s.answers.await(x)
-		m := one(s.conn.config.prefix(x.items[0].partition)+kindPut, r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items))))
+		r.serial = pt.answers.await(x)
+		m := one(pt.conn.config.prefix(x.items[0].partition)+kindPut, r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items))))
 		if slices.ContainsFunc(r.records, func(d stored) bool { return d.noDedup }) {
 			m.messages[0].Header[headerID] = []string{nuid.Next()}
 		}

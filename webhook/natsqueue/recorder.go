@@ -54,13 +54,13 @@ func writesOf(partitions []*partition, release bool) (ws []*write) {
 }
 
 // write queues writes and waits until they are recorded.
-func (s *recorder) write(ctx context.Context, ws ...*write) error {
+func (rc *recorder) write(ctx context.Context, ws ...*write) error {
 	for _, w := range ws {
 		size := 64 * len(w.endings)
 		for _, e := range w.endings {
 			size += len(e.record)
 		}
-		s.writes.Add(w, size)
+		rc.writes.Add(w, size)
 	}
 	return await(ctx, ws)
 }
@@ -81,21 +81,21 @@ func await(ctx context.Context, ws []*write) error {
 }
 
 // storeWrites records writes. One goroutine calls it.
-func (s *recorder) storeWrites(writes []*write) {
+func (rc *recorder) storeWrites(writes []*write) {
 	of := make(map[*partition][]*write)
 	for _, w := range writes {
 		of[w.p] = append(of[w.p], w)
 	}
 	var wg sync.WaitGroup
 	for p, ws := range of {
-		wg.Go(func() { s.record(p, ws) })
+		wg.Go(func() { rc.record(p, ws) })
 	}
 	wg.Wait()
 }
 
 // record stores writes of one partition in records. It retries until it knows whether the stream
 // has them. If another node has written a record, that node owns the partition.
-func (s *recorder) record(p *partition, writes []*write) {
+func (rc *recorder) record(p *partition, writes []*write) {
 	var endings []*ending
 	release := false
 	for _, w := range writes {
@@ -106,18 +106,18 @@ func (s *recorder) record(p *partition, writes []*write) {
 	begun, whole := false, false
 	for more := true; more && err == nil; more = len(endings) > 0 {
 		var d *draft
-		if d, endings = s.compose(p, endings, release); d == nil {
+		if d, endings = rc.compose(p, endings, release); d == nil {
 			break
 		}
 		for {
-			err = s.conn.store(s.life.ctx, &d.parcel)
-			if err == nil || errors.Is(err, errChanged) || sleep(s.life.ctx, pause) != nil {
+			err = rc.conn.store(rc.life.ctx, &d.parcel)
+			if err == nil || errors.Is(err, errChanged) || sleep(rc.life.ctx, pause) != nil {
 				break
 			}
 		}
 		switch {
 		case err == nil:
-			s.recorded(p, d)
+			rc.recorded(p, d)
 			begun, whole = true, len(endings) == 0
 		case errors.Is(err, errChanged):
 			p.taken()
@@ -144,13 +144,13 @@ type draft struct {
 // compose returns a draft of a record with as many endings as fit, and the endings that are left.
 // With release, the record that leaves none gives the partition away. If the partition is lost, there
 // is no draft.
-func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draft, []*ending) {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
+func (rc *recorder) compose(p *partition, endings []*ending, release bool) (*draft, []*ending) {
+	rc.index.mu.Lock()
+	defer rc.index.mu.Unlock()
 	if p.state == lost {
 		return nil, nil
 	}
-	d := &draft{record: record{node: s.conn.id, cursor: p.cursor}}
+	d := &draft{record: record{node: rc.conn.id, cursor: p.cursor}}
 	r := &d.record
 	size := 0
 	taken := make(map[*entry]bool)
@@ -163,7 +163,7 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 			d.unfit = append(d.unfit, e)
 			continue
 		}
-		if taken[e.entry] || size > 0 && size+len(e.record) > s.conn.blockRoom() || len(d.parcel.messages) == maxBuries || len(d.endings) == blockLen {
+		if taken[e.entry] || size > 0 && size+len(e.record) > rc.conn.blockRoom() || len(d.parcel.messages) == maxBuries || len(d.endings) == blockLen {
 			break
 		}
 		taken[e.entry] = true
@@ -189,16 +189,16 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 	if release && len(endings) == 0 {
 		r.node = ""
 	}
-	r.serial = s.index.serial.Add(1)
+	r.serial = rc.index.serial.Add(1)
 	d.parcel.messages = append(d.parcel.messages, next(p.prefix+kindOwn, p.last, r.append(nil)).messages...)
 	d.parcel.vital = true
 	return d, endings
 }
 
 // recorded updates the index after d was stored.
-func (s *recorder) recorded(p *partition, d *draft) {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
+func (rc *recorder) recorded(p *partition, d *draft) {
+	rc.index.mu.Lock()
+	defer rc.index.mu.Unlock()
 	if p.state == lost {
 		return
 	}
@@ -208,12 +208,12 @@ func (s *recorder) recorded(p *partition, d *draft) {
 	b := p.block(d.parcel.seq, len(d.parcel.messages[len(d.parcel.messages)-1].Data), len(d.record.records))
 	b.judged = true
 	for _, e := range d.unfit {
-		s.stay(e)
+		rc.stay(e)
 	}
 	n, letterAt := 0, d.parcel.seq-uint64(len(d.parcel.messages)-1)
 	for _, e := range d.endings {
 		if e.news {
-			s.index.tell(e.entry.lane.name)
+			rc.index.tell(e.entry.lane.name)
 		}
 		if e.letter != nil { // its message is in the batch
 			e.letter.at = letterAt
@@ -223,23 +223,23 @@ func (s *recorder) recorded(p *partition, d *draft) {
 			letterAt++
 		}
 		if !e.putsBack() {
-			e.released = s.index.remove(e.entry, e.lapsed)
+			e.released = rc.index.remove(e.entry, e.lapsed)
 			continue
 		}
 		old, at := e.entry.block, e.entry.i
 		b.keys[n], old.keys[at] = old.keys[at], store.Key{} // the new block has the key
 		old.drop(e.entry)
 		e.entry.stored = uint32(len(e.record))
-		delete(s.index.unfit, e.entry)
+		delete(rc.index.unfit, e.entry)
 		b.set(n, e.entry)
 		n++
 		if e.verdict == store.Retry {
-			s.index.unclaim(e.entry)
-			s.index.describe(e.entry, e.again)
+			rc.index.unclaim(e.entry)
+			rc.index.describe(e.entry, e.again)
 			e.entry.lane.push(e.entry)
 		}
 	}
-	s.index.hold(b.entries...)
+	rc.index.hold(b.entries...)
 	if d.record.node == "" {
 		p.lose()
 	}
@@ -266,7 +266,7 @@ func (e *ending) putsBack() bool { return e.verdict == store.Retry || e.verdict 
 
 // ending returns the ending of e by a settlement. d is the delivery of e. If the attempts do not
 // fit into a message, ending leaves them out. The index is locked.
-func (s *recorder) ending(e *entry, d *store.Delivery, by *store.Settlement) *ending {
+func (rc *recorder) ending(e *entry, d *store.Delivery, by *store.Settlement) *ending {
 	end := &ending{entry: e, verdict: by.Verdict, lapsed: by.Reason == store.ReasonExpired}
 	if by.Verdict == store.Done {
 		return end
@@ -274,13 +274,13 @@ func (s *recorder) ending(e *entry, d *store.Delivery, by *store.Settlement) *en
 	again := *d
 	again.Tries, again.Closed, again.Attempts = by.Delivery.Tries, exactly(by.Delivery.Closed), exactly(by.Delivery.Attempts)
 	end.again = &again
-	for limit := s.conn.recordRoom(); ; again.Attempts = nil {
+	for limit := rc.conn.recordRoom(); ; again.Attempts = nil {
 		if by.Verdict == store.Retry {
 			again.Due, again.Expires = by.Delivery.Due, by.Delivery.Expires
 			end.record, _ = again.AppendBinary(nil) // no error: Settle has checked it
 		} else {
 			dead := store.Record{Delivery: again, Reason: by.Reason, At: by.At}
-			end.subject = s.conn.config.deadSubject(dead.Destination)
+			end.subject = rc.conn.config.deadSubject(dead.Destination)
 			end.letter = &letter{died: dead.At.UnixMicro(), user: e.user, size: uint32(dead.Size())}
 			end.record, _ = dead.AppendBinary(nil)
 		}
@@ -297,21 +297,21 @@ const buryLater = time.Hour
 // has no room for it any more. What the settlement changes is in the memory of this node alone, so
 // the next owner attempts the delivery again, as if it had not been attempted. A delivery that was to
 // be buried waits. The index is locked.
-func (s *recorder) stay(e *ending) {
-	if s.index.unfit[e.entry] == nil {
-		s.conn.config.Logger.Error("natsqueue: a delivery is larger than the server's max_payload, which was lowered; its attempts are not stored, and it cannot become a dead letter; raise max_payload", "destination", e.entry.lane.name, "delivery", e.again.ID, "bytes", len(e.record), "max_payload", s.conn.nc.MaxPayload())
+func (rc *recorder) stay(e *ending) {
+	if rc.index.unfit[e.entry] == nil {
+		rc.conn.config.Logger.Error("natsqueue: a delivery is larger than the server's max_payload, which was lowered; its attempts are not stored, and it cannot become a dead letter; raise max_payload", "destination", e.entry.lane.name, "delivery", e.again.ID, "bytes", len(e.record), "max_payload", rc.conn.nc.MaxPayload())
 	}
 	if e.verdict == store.Bury {
 		e.again.Due = now().Add(buryLater)
 	}
 	changed := *e.again
 	changed.Body = nil
-	s.index.unfit[e.entry] = &changed
-	s.index.unclaim(e.entry)
-	s.index.describe(e.entry, e.again)
+	rc.index.unfit[e.entry] = &changed
+	rc.index.unclaim(e.entry)
+	rc.index.describe(e.entry, e.again)
 	e.entry.lane.push(e.entry)
-	s.index.hold(e.entry)
-	s.index.tell(e.entry.lane.name)
+	rc.index.hold(e.entry)
+	rc.index.tell(e.entry.lane.name)
 }
 
 // exactly returns a copy without spare capacity, for a slice that is kept for long.

@@ -24,24 +24,24 @@ type seenVersion struct {
 const seenGap = time.Minute
 
 // add notes that the version of the latest change is now version.
-func (s *seen) add(version uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (sn *seen) add(version uint64) {
+	sn.mu.Lock()
+	defer sn.mu.Unlock()
 	now := time.Now()
-	for len(s.versions) > 0 && now.Sub(s.versions[0].at) > store.RememberRemoved {
-		s.versions = s.versions[1:]
+	for len(sn.versions) > 0 && now.Sub(sn.versions[0].at) > store.RememberRemoved {
+		sn.versions = sn.versions[1:]
 	}
-	switch n := len(s.versions); {
-	case n > 0 && s.versions[n-1].version == version:
-		s.versions[n-1].at = now
-	case n == 0 || now.Sub(s.versions[n-1].at) >= seenGap:
-		s.versions = append(s.versions, seenVersion{version, now})
+	switch n := len(sn.versions); {
+	case n > 0 && sn.versions[n-1].version == version:
+		sn.versions[n-1].at = now
+	case n == 0 || now.Sub(sn.versions[n-1].at) >= seenGap:
+		sn.versions = append(sn.versions, seenVersion{version, now})
 	}
 }
 
 // since reports whether the server has all messages of documents that were removed since a version.
-func (s *seen) since(version uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.versions) > 0 && version >= s.versions[0].version && time.Since(s.versions[0].at) <= store.RememberRemoved
+func (sn *seen) since(version uint64) bool {
+	sn.mu.Lock()
+	defer sn.mu.Unlock()
+	return len(sn.versions) > 0 && version >= sn.versions[0].version && time.Since(sn.versions[0].at) <= store.RememberRemoved
 }
