@@ -83,6 +83,9 @@ func (c *Custom) check() error {
 // reserved has the types of the calls of the tracking API, and of deletions.
 var reserved = map[string]bool{"identify": true, "track": true, "page": true, "screen": true, "group": true, "alias": true, "delete": true}
 
+// IsTracking reports whether events of this type are calls of the tracking API, or deletions.
+func IsTracking(eventType string) bool { return reserved[eventType] }
+
 // CheckType returns a *CallError for a type that does not have 1 to MaxType of the characters A-Z, a-z,
 // 0-9, ".", "_" and "-".
 func CheckType(t string) error {

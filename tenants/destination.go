@@ -35,6 +35,7 @@ type Destination struct {
 	MaxConcurrent int              `json:"maxConcurrent,omitempty"`
 	MaxRate       float64          `json:"maxRate,omitempty"`
 	MaxBurst      int              `json:"maxBurst,omitempty"`
+	Order         webhook.Order    `json:"order,omitempty"`
 	Batch         webhook.Batch    `json:"batch,omitzero"`
 	Disabled      bool             `json:"disabled,omitempty"`
 
@@ -228,7 +229,7 @@ func (r *record) destination(t *Tenant) webhook.Destination {
 	d := &r.Destination
 	made := webhook.Destination{
 		ID: d.ID, Tenant: d.Tenant, Endpoints: d.Endpoints, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule,
-		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Batch: d.Batch, Disabled: d.Disabled || t.Disabled,
+		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: d.Order, Batch: d.Batch, Disabled: d.Disabled || t.Disabled,
 	}
 	for _, s := range r.valid() {
 		made.StandardSecrets = append(made.StandardSecrets, signature.Secret(s.Key))

@@ -207,7 +207,7 @@ func TestLimitsAreThoseOfTheForwarder(t *testing.T) {
 func TestDestinationsHaveDurationsAsTexts(t *testing.T) {
 	given := at("https://acme.example/")
 	given.Timeout, given.Window = 1500*time.Millisecond, time.Hour
-	given.Batch = webhook.Batch{MaxEvents: 10, MaxWait: 2 * time.Second}
+	given.Batch, given.Order = webhook.Batch{MaxEvents: 10, MaxWait: 2 * time.Second}, webhook.OrderByUser
 	text, err := json.Marshal(given)
 	if err != nil || !strings.Contains(string(text), `"timeout":"1.5s","window":"1h0m0s","batch":{"maxEvents":10,"maxWait":"2s"}`) {
 		t.Errorf("Marshal() = %s, %v", text, err)

@@ -36,6 +36,7 @@ func makeTarget(d *Destination, c *Config, earlier *target) (*target, check.Faul
 	check.Range(&wrong, "Window", &t.limits.Window, 0, window, window)
 	check.Least(&wrong, "MaxConcurrent", &t.limits.Slots, 0, c.MaxConcurrent)
 	d.Schedule.check("Schedule", &wrong)
+	d.Order.check("Order", &wrong)
 	checkPatterns("Filter.Include", d.Filter.Include, &wrong)
 	checkPatterns("Filter.Exclude", d.Filter.Exclude, &wrong)
 	if d.TLS != nil {

@@ -103,6 +103,7 @@ type Destination struct {
 	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most MaxBurst
 	// + t*MaxRate attempts. It is at most a day's attempts. Zero means those of 0.1 s, but at least 1.
 	MaxBurst int
+	Order    Order // which deliveries come one after the other
 	Batch    Batch // how many deliveries a request may have; zero: each has a request of its own
 }
 

@@ -102,6 +102,7 @@ func (ds *directory) resolve(ctx context.Context, l *lane) (*target, HoldKind, e
 type route struct {
 	id              string
 	tenant          string
+	order           Order
 	settings        *Destination // nil: the destination takes every event as it is
 	takesNothing    bool         // the Directory says ErrTakesNothing
 	filtered        int          // events that the filter, the Transform or takesNothing has left out
@@ -132,7 +133,7 @@ func (ds *directory) route(ctx context.Context, tx any, id string) (route, error
 
 // use makes r the route to d.
 func (r *route) use(d *Destination) {
-	r.tenant = d.Tenant
+	r.tenant, r.order = d.Tenant, d.Order
 	if d.filters() {
 		r.settings = d
 	}

@@ -309,7 +309,7 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 			}
 			p := store.Put{NoDedup: e.NoDedup, Delivery: Delivery{
 				Destination: r.id, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
-				Tenant: r.tenant, Key: e.Key, Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
+				Tenant: r.tenant, Key: r.order.key(e), Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
 			}}
 			if r.settings != nil && !e.Unfiltered {
 				var left bool

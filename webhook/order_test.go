@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
@@ -320,5 +321,42 @@ func TestRetryAllKeepsOrder(t *testing.T) {
 			t.Fatalf("DiscardAll discards %d, %v; want %d", got, err, n)
 		}
 		again.check(t, 1, "a")
+	})
+}
+
+// With OrderByUser, calls of one user come one after the other, and events with a Key keep theirs.
+func TestOrderByUser(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "", step.Answer(503))
+		byUser := keyedCRM()
+		byUser.Order = webhook.OrderByUser
+		r.start(webhook.Config{Destinations: []webhook.Destination{byUser, {ID: "other", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
+		var events []event.Event
+		for _, c := range []event.Call{
+			&analytics.Track{UserId: "u1", Event: "Tested"}, &analytics.Identify{UserId: "u1"}, &analytics.Page{UserId: "u2"},
+			&analytics.Track{AnonymousId: "a1", Event: "Tested"}, &analytics.Alias{UserId: "u2", PreviousId: "u1"},
+			&event.Custom{Type: "tested", User: "u1"}, &event.Custom{Type: "tested", User: "u2", Key: "u1"},
+		} {
+			events = append(events, testkit.Must(new(event.Encoder).Encode(c)))
+		}
+		events = append(events, testkit.Must(event.Delete("u2", time.Now())))
+		must(t, r.ForwardEvents(t.Context(), []string{"crm", "other"}, events...))
+		time.Sleep(time.Second / 2)
+		var keys []string
+		behind := make(map[string]int)
+		for _, d := range collect(t, r.Deliveries(t.Context(), webhook.Query{Oldest: true})) {
+			if d.Destination == "crm" {
+				keys = append(keys, d.Key)
+			}
+			if d.State == webhook.StateBehind {
+				behind[d.Destination+" "+d.Key]++
+			}
+		}
+		if diff := cmp.Diff([]string{"u1", "u1", "u2", "", "u2", "", "u1", "u2"}, keys); diff != "" {
+			t.Errorf("keys of crm (-want +got)\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]int{"crm u1": 2, "crm u2": 2}, behind); diff != "" {
+			t.Errorf("deliveries that are behind others, by destination and key (-want +got)\n%s", diff)
+		}
 	})
 }

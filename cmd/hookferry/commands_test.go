@@ -76,7 +76,7 @@ func TestAdminCommands(t *testing.T) {
 		Endpoints: []api.Endpoint{{URL: "https://a.example/\x1bhook", Headers: []string{"X-Key"}}, {URL: "https://b.example/"}},
 		Stored:    &api.Stored{Changed: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "alice"},
 		Settings: &api.DestinationSettings{Sources: []string{"app", "web"}, StandardSecrets: 2, Timeout: "2s", Window: "1h0m0s", Schedule: "fast", NetHTTP: true,
-			MaxConcurrent: 3, MaxRate: 0.5, MaxBurst: 7, Batch: &api.Batch{MaxEvents: 50, MaxWait: "1s"}, Filter: &webhook.Filter{Include: []string{"track"}, Exclude: []string{"page", "track:Debug *"}}},
+			MaxConcurrent: 3, MaxRate: 0.5, MaxBurst: 7, Order: "user", Batch: &api.Batch{MaxEvents: 50, MaxWait: "1s"}, Filter: &webhook.Filter{Include: []string{"track"}, Exclude: []string{"page", "track:Debug *"}}},
 	}
 	v := exampleOverview()
 	answers := map[string]any{
@@ -147,7 +147,7 @@ func TestAdminCommands(t *testing.T) {
 		{name: "destination show", args: []string{"destination", "show", "acme"}, stdout: `(?s)^destination      acme\nstate            ok\nendpoint         https://a\.example/\\x1bhook\n` +
 			`  headers        X-Key\nendpoint         https://b\.example/\nsources          app, web\nX-Signature      yes\nstandardSecrets  2\ninclude          track\n` +
 			`exclude          page, track:Debug \*\ntimeout          2s\nwindow           1h0m0s\nschedule         fast\nnetHTTP          true\nmaxConcurrent    3\n` +
-			`maxRate          0\.5\nmaxBurst         7\nbatch\.maxEvents  50\nbatch\.maxWait    1s\nchanged          2026-01-02T03:04:05Z by alice\n$`},
+			`maxRate          0\.5\nmaxBurst         7\norder            user\nbatch\.maxEvents  50\nbatch\.maxWait    1s\nchanged          2026-01-02T03:04:05Z by alice\n$`},
 		{name: "destination show as JSON", args: []string{"destination", "show", "acme", "--json"}, stdout: `^\{"id":"acme",.*\}\n$`},
 		{name: "destination set", args: []string{"destination", "set", "a/b", yaml, "--by", "bob"}, stdout: `^a/b set\n$`,
 			asked: []string{`PUT /api/v1/destinations/a%2Fb?by=bob {"endpoints":[{"url":"https://a.example/"}],"sources":["web"],"timeout":"2s"}`}},

@@ -34,7 +34,7 @@ func writeDestination(s screen, d api.Destination) {
 		s.fields(width, "sources", strings.Join(of.Sources, ", "), "X-Signature", signed, "standardSecrets", of.StandardSecrets,
 			"include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
 			"timeout", of.Timeout, "window", of.Window, "schedule", of.Schedule, "netHTTP", of.NetHTTP,
-			"maxConcurrent", of.MaxConcurrent, "maxRate", of.MaxRate, "maxBurst", of.MaxBurst)
+			"maxConcurrent", of.MaxConcurrent, "maxRate", of.MaxRate, "maxBurst", of.MaxBurst, "order", of.Order)
 		if b := of.Batch; b != nil {
 			s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
 		}

@@ -138,7 +138,7 @@ func writeTenantDestination(s screen, d api.TenantDestination) {
 	filter := cmp.Or(d.Filter, new(webhook.Filter))
 	s.fields(width, "include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
 		"timeout", d.Timeout, "window", d.Window, "schedule", d.Schedule,
-		"maxConcurrent", d.MaxConcurrent, "maxRate", d.MaxRate, "maxBurst", d.MaxBurst)
+		"maxConcurrent", d.MaxConcurrent, "maxRate", d.MaxRate, "maxBurst", d.MaxBurst, "order", d.Order)
 	if b := d.Batch; b != nil {
 		s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
 	}

@@ -350,7 +350,7 @@ func settingsOfTenants(t *tenants.Destination) *api.DestinationSettings {
 	d := destinationOf(t, nil)
 	return &api.DestinationSettings{
 		Sources: []string{}, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule,
-		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Batch: d.Batch,
+		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: d.Order, Batch: d.Batch,
 	}
 }
 

@@ -296,6 +296,7 @@ func settingsOfDestination(d tenants.Destination, s *api.TenantDestinationSettin
 	set(&d.MaxConcurrent, s.MaxConcurrent)
 	set(&d.MaxRate, s.MaxRate)
 	set(&d.MaxBurst, s.MaxBurst)
+	set((*string)(&d.Order), s.Order)
 	set(&d.Disabled, s.Disabled)
 	err := setDuration("timeout", &d.Timeout, s.Timeout)
 	if err == nil {
@@ -325,7 +326,7 @@ func setDuration(field string, to *time.Duration, text *string) (err error) {
 func destinationOf(d *tenants.Destination, held map[string]*webhook.Hold) api.TenantDestination {
 	a := api.TenantDestination{
 		ID: d.ID, Tenant: d.Tenant, Name: d.Name, Endpoints: []api.Endpoint{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window),
-		Schedule: string(d.Schedule), MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Disabled: d.Disabled,
+		Schedule: string(d.Schedule), MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: string(d.Order), Disabled: d.Disabled,
 		Held: held[d.ID], Version: number(d.Version), Changes: changesOf(d.Changes),
 	}
 	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {

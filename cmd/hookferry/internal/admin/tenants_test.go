@@ -50,7 +50,7 @@ func TestTenantsAndTheirDestinations(t *testing.T) {
 	if changed.Timeout != "2s" || !changed.Disabled || changed.Filter.Include[0] != "invoice.*" || changed.Endpoints[0].URL != "https://acme.example/" {
 		t.Errorf("the destination is %+v, want what was changed and what was before", changed)
 	}
-	if again := ask[api.TenantDestination](s, 200, "PATCH", path+"?version="+changed.Version, `{"timeout": "", "disabled": false, "batch": {"maxEvents": 10, "maxWait": "1s"}}`); again.Timeout != "" || again.Filter == nil || again.Batch.MaxWait != "1s" {
+	if again := ask[api.TenantDestination](s, 200, "PATCH", path+"?version="+changed.Version, `{"timeout": "", "disabled": false, "order": "user", "batch": {"maxEvents": 10, "maxWait": "1s"}}`); again.Timeout != "" || again.Order != "user" || again.Filter == nil || again.Batch.MaxWait != "1s" {
 		t.Errorf("the destination is %+v, want the default timeout and the same filter", again)
 	}
 	if e := ask[api.Error](s, 400, "PATCH", path, `{"endpoints": [{"url": "http://169.254.169.254/"}]}`); e.Field != "endpoints[0].url" {

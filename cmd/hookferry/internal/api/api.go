@@ -301,6 +301,7 @@ type DestinationSettings struct {
 	MaxConcurrent   int             `json:"maxConcurrent,omitempty"`
 	MaxRate         float64         `json:"maxRate,omitempty"`
 	MaxBurst        int             `json:"maxBurst,omitempty"`
+	Order           string          `json:"order,omitempty"`
 	Batch           *Batch          `json:"batch,omitempty"`
 	StandardSecrets int             `json:"standardSecrets"` // how many are valid
 }
@@ -655,6 +656,7 @@ type TenantDestination struct {
 	MaxConcurrent int             `json:"maxConcurrent,omitempty"`
 	MaxRate       float64         `json:"maxRate,omitempty"`
 	MaxBurst      int             `json:"maxBurst,omitempty"`
+	Order         string          `json:"order,omitempty"`
 	Batch         *Batch          `json:"batch,omitempty"`
 	Disabled      bool            `json:"disabled,omitempty"`
 	Held          *webhook.Hold   `json:"held,omitempty"` // why its deliveries wait although they are due
@@ -674,6 +676,7 @@ type TenantDestinationSettings struct {
 	MaxConcurrent *int                `json:"maxConcurrent,omitempty"`
 	MaxRate       *float64            `json:"maxRate,omitempty"`
 	MaxBurst      *int                `json:"maxBurst,omitempty"`
+	Order         *string             `json:"order,omitempty"`
 	Batch         *Batch              `json:"batch,omitempty"`
 	Disabled      *bool               `json:"disabled,omitempty"`
 }

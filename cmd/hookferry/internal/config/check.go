@@ -200,7 +200,7 @@ func (r *reader) destination(key string, d *Destination) {
 	w := &webhook.Destination{
 		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
 		Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
-		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
+		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: webhook.Order(d.Order),
 		Batch:   webhook.Batch{MaxEvents: d.Batch.MaxEvents, MaxBytes: int(min(d.Batch.MaxBytes, webhook.MaxBatchBytes+1)), MaxWait: d.Batch.MaxWait},
 		Trusted: !r.literal, // the operator wrote the configuration, but not the documents
 	}

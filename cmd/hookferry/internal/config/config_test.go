@@ -120,6 +120,7 @@ destinations:
     maxConcurrent: 3
     maxRate: 2.5
     maxBurst: 4
+    order: user
   - id: many
     enabled: true
     endpoints: [{url: http://localhost:1/}]
@@ -165,7 +166,7 @@ destinations:
 				TLS:     &ClientTLS{Cert: content(cert), Key: content(key), CA: content(cert)},
 				Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: "eager", NetHTTP: true,
 				Filter:        webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
-				MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4},
+				MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4, Order: "user"},
 			{ID: "many", Enabled: true, Endpoints: []Endpoint{{URL: "http://localhost:1/"}}, Batch: Batch{MaxEvents: 100, MaxBytes: 512 << 10, MaxWait: 2 * time.Second}},
 		},
 	}
@@ -190,7 +191,7 @@ destinations:
 	w.TLS = nil
 	static := map[string]string{"Authorization": "Bearer 0123456789abcdef"}
 	if diff := cmp.Diff(webhook.Destination{
-		ID: "b", Trusted: true, Secret: "t0ken", StandardSecrets: b.StandardSecrets, MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4,
+		ID: "b", Trusted: true, Secret: "t0ken", StandardSecrets: b.StandardSecrets, MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4, Order: webhook.OrderByUser,
 		Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: webhook.ScheduleEager, NetHTTP: true,
 		Filter:    webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 		Endpoints: []webhook.Endpoint{{URL: "http://a.example/hook", Headers: static}, {URL: "http://localhost:1/", Headers: static}},
@@ -245,7 +246,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	// The example has each key, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# tenants:", "tenants:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
-		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# batch", "batch", "# rate", "rate", "# burst", "burst",
+		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# order", "order", "# batch", "batch", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newReader("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())

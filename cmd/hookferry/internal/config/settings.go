@@ -226,6 +226,7 @@ type Destination struct {
 	MaxConcurrent   int                `yaml:"maxConcurrent"`
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
+	Order           string             `yaml:"order"`
 	Batch           Batch              `yaml:"batch"`
 
 	// Webhook is the destination as the forwarder gets it. Complete sets it, and Keep replaces it by
