@@ -3,7 +3,7 @@ package main
 var docs = []soak{
 	{
 		name: "outage",
-		what: "the table of outages in docs/scaling.md, by the real scheduler in virtual time",
+		what: "the table of outages in BENCHMARKS.md, by the real scheduler in virtual time",
 		dir:  "webhook/internal/schedule",
 		test: "TestOutage",
 	},

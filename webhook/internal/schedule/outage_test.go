@@ -128,8 +128,8 @@ func (o *outage) run(t *testing.T) (r outageResult) {
 
 // A destination that is down costs a bounded number of attempts, whatever waits for it. When it is
 // back, its backlog drains in the time that docs/scaling.md computes from the share of its slots
-// that it needs. No delivery to another destination waits meanwhile. The log has the figures of that
-// page, which are those of an outage of an hour: go run ./soak outage.
+// that it needs. No delivery to another destination waits meanwhile. A soak logs the figures of
+// BENCHMARKS.md, those of an outage of an hour: go run ./soak outage.
 func TestOutage(t *testing.T) {
 	outages := []outage{{length: 5 * time.Minute, rate: 20, slots: 4, others: 5, takes: 100 * time.Millisecond}}
 	if soakenv.On() {
