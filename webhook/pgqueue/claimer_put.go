@@ -50,13 +50,12 @@ func (cl *claimer) claimDrafts(drafts []*draft) int64 {
 	room := cacheBytes - cl.memory.bytes
 	now := time.Now()
 	soon := cl.heartbeat.now().Add(time.Second).UnixMicro()
-	delivers := now.UnixMicro()-cl.fetched.Load() < (2 * time.Second).Microseconds() // otherwise this node only puts
+	// Otherwise this node only puts.
+	delivers := now.UnixMicro()-cl.fetched.Load() < (2*time.Second).Microseconds() || slices.ContainsFunc(drafts, (*draft).keep)
 	for _, d := range drafts {
 		size := int64(len(d.data) + len(d.entries)*itemBytes)
 		q := cl.memory.queues[d.queue]
-		d.mine = d.due <= soon && size <= room && (q == nil || q.beyond > d.due) &&
-			(delivers || slices.ContainsFunc(d.entries, func(e *entry) bool { return e.keep }))
-		if d.mine {
+		if d.mine = delivers && d.due <= soon && size <= room && (q == nil || q.beyond > d.due); d.mine {
 			room -= size
 		}
 	}

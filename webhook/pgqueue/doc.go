@@ -81,7 +81,7 @@
 // Every Config.Poll, each node also searches for deliveries that no notification has reported.
 //
 // A delivery with a Key has a row of its own, in which it is behind until the one before it is settled.
-// Whoever puts or releases a delivery with a Key locks one of 4,096 rows, which a hash of the destination
+// Whoever puts or releases a delivery with a Key locks one of 16,384 rows, which a hash of the destination
 // and the Key selects. Put and PutTx wait for this lock. Settle does not: if a transaction of a caller has
 // it, the next delivery is released within a quarter of a second after that transaction ends.
 //

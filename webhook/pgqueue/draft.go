@@ -95,6 +95,11 @@ const maxSpan = 1 << 22
 // fits reports whether an entry with this number may be in the same chunk.
 func (d *draft) fits(seq int64) bool { return max(d.last, seq)-min(d.first, seq) < maxSpan }
 
+// keep reports whether the caller wants to claim any of the entries.
+func (d *draft) keep() bool {
+	return slices.ContainsFunc(d.entries, func(e *entry) bool { return e.keep })
+}
+
 // add adds an entry.
 func (d *draft) add(e *entry) {
 	d.first, d.last, d.accepted = min(d.first, e.seq), max(d.last, e.seq), min(d.accepted, e.accepted)

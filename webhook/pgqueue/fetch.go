@@ -111,7 +111,7 @@ func (f *fetch) missing(i int) int {
 	it := q.first()
 	switch {
 	case left > 0 && q.beyond <= f.at && (need > 0 || it == nil || q.beyond < it.due()):
-		return max(chunks, 1)
+		return max(chunks, chunkItems/max(q.per, 1)) // of small chunks as many as have the deliveries of a large one
 	case f.outdated(q):
 		return chunks
 	}

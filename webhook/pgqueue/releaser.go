@@ -13,30 +13,29 @@ type releaser struct {
 	maintainer *maintainer
 }
 
-// lateRelease is how long a releaser waits at most until it tries again.
-const lateRelease = 250 * time.Millisecond
+// A releaser waits for soonRelease until it releases a delivery, as usually the other transaction ends
+// meanwhile. Then it tries again, and waits twice as long each time, up to lateRelease.
+const soonRelease, lateRelease = 10 * time.Millisecond, 250 * time.Millisecond
 
 // run releases deliveries, at first those of earlier nodes, until the Store is closed.
 func (r *releaser) run(ctx context.Context) {
-	again := time.NewTimer(0)
-	defer again.Stop()
-	for wait := time.Millisecond; ; {
+	for wait := soonRelease; ; {
+		left, err := r.release(ctx)
+		r.maintainer.ran(ctx, "release", "deliveries wait behind others with their key that are gone; look up the error", err)
+		if err == nil && !left {
+			wait = soonRelease
+			select {
+			case <-r.maintainer.claimer.owed:
+			case <-ctx.Done():
+				return
+			}
+		}
 		select {
-		case <-again.C:
-		case <-r.maintainer.claimer.owed:
-			wait = time.Millisecond
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
-		left, err := r.release(ctx)
-		r.maintainer.ran(ctx, "release", "deliveries wait behind others with their key that are gone; look up the error", err)
-		if err != nil {
-			wait = time.Second
-		}
-		if left || err != nil {
-			again.Reset(wait)
-			wait = min(2*wait, lateRelease)
-		}
+		wait = min(2*wait, lateRelease)
 	}
 }
 

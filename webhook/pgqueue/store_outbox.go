@@ -15,7 +15,7 @@ import (
 // pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
 // Transactions that put the same delivery wait for each other. So do those that put deliveries with the
-// same Key to a destination, and few others: until a transaction ends, it has one in 4,096 of all Keys for
+// same Key to a destination, and few others: until a transaction ends, it has one in 16,384 of all Keys for
 // each of its own. One call locks its Keys in one order, and so cannot deadlock with another call. Two
 // calls in one transaction can, as with any two rows.
 //

@@ -123,11 +123,11 @@ CREATE INDEX chunk_key ON chunk (key, first) WHERE key IS NOT NULL;
 -- it from before the delivery has a number until the commit. So the numbers of a key are in the order
 -- of commits. Who releases a delivery holds it, too. Its rows are never changed, only locked.
 CREATE TABLE stripe (id int PRIMARY KEY);
-INSERT INTO stripe SELECT generate_series(0, 4095);
+INSERT INTO stripe SELECT generate_series(0, 16383);
 
 CREATE FUNCTION stripe_of(key uuid)
 RETURNS int LANGUAGE sql IMMUTABLE
-AS $$ SELECT (get_byte(uuid_send(key), 0) << 4) | (get_byte(uuid_send(key), 1) >> 4) $$;
+AS $$ SELECT (get_byte(uuid_send(key), 0) << 6) | (get_byte(uuid_send(key), 1) >> 2) $$;
 
 -- The keys whose next delivery is to be released, which somebody could not do, because another
 -- transaction had the stripe. It has no index, so that no insertion waits for another transaction.
