@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 // A store that keeps a History keeps the attempt that succeeded, behind those that failed.
@@ -47,6 +49,25 @@ func TestHistoryHasTheAttemptThatSucceeded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Stats counts what was delivered and is too large for the history.
+func TestStatsCountWhatTheHistoryLacks(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.queue.Close()
+		s, err := memqueue.Open(memqueue.Config{HistoryBytes: 2000})
+		must(t, err)
+		r.queue = s
+		r.network.Receiver("http://crm.example/", "", step.Answer(200))
+		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
+		for _, name := range []string{"Paid", strings.Repeat("long", 500), "Paid"} {
+			must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: name}))
+		}
+		synctest.Wait()
+		if got := r.Stats(); got.Delivered != 3 || got.Unkept != 1 {
+			t.Errorf("Stats has %d delivered, %d unkept, want 3, 1", got.Delivered, got.Unkept)
+		}
+	})
 }
 
 // An endedLog is an observer that keeps what has ended.

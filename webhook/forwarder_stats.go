@@ -80,6 +80,9 @@ func (f *Forwarder) Stats() Stats {
 	if o, ok := f.config.Store.(store.Outbox); ok {
 		s.Accepted += o.FirstClaims()
 	}
+	if h, ok := f.config.Store.(store.History); ok {
+		s.Unkept = h.Unkept()
+	}
 	if m, ok := f.config.Store.(store.Maintained); ok {
 		s.Failing = m.Failing()
 	}

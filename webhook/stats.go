@@ -18,6 +18,7 @@ type Stats struct {
 	Resent         int64
 	Discarded      int64 // waiting deliveries that Discard and DiscardAll removed
 	Forgotten      Forgotten
+	Unkept         int64 // deliveries that were made, but that the history of the store could not keep
 	ObserverPanics int64 // calls of Config.Observers that panicked
 	// Failing says since when maintenance steps of the store fail; see Maintained. Nil if none does.
 	Failing map[string]time.Time

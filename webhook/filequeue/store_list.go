@@ -247,6 +247,9 @@ func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
 // Keeps implements store.History.
 func (s *Store) Keeps() bool { return s.config.HistoryAge != 0 }
 
+// Unkept implements store.History. A delivery stays where it was stored, so all are kept.
+func (s *Store) Unkept() int64 { return 0 }
+
 // Retry implements store.Inspector. It stores dead letters again, so on a full disk it returns
 // store.ErrQueueFull.
 func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {

@@ -64,6 +64,7 @@ type Store struct {
 	log       log
 	kept      []*item                      // delivered ones, in the order in which they were, and some that are gone
 	keptBytes int64                        // the sum of their sizes
+	unkept    int64                        // the result of Unkept
 	documents map[string][]*store.Document // of each folder, in the order of their names
 	changes   store.DocumentChanges
 }
@@ -349,7 +350,9 @@ func (s *Store) keep(it *item) {
 	s.keptBytes += n
 	it.record.State, it.record.Reason = store.StateDelivered, ""
 	if n > s.historyBytes {
-		s.remove(it)
+		if s.remove(it); s.Keeps() {
+			s.unkept++
+		}
 		return
 	}
 	for s.kept = append(s.kept, it); s.keptBytes > s.historyBytes; s.kept = s.kept[1:] {

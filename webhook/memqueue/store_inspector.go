@@ -163,3 +163,10 @@ func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq
 
 // Keeps implements store.History.
 func (s *Store) Keeps() bool { return s.historyBytes > 0 }
+
+// Unkept implements store.History. It counts what is larger than Config.HistoryBytes.
+func (s *Store) Unkept() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unkept
+}

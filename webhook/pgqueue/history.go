@@ -29,8 +29,7 @@ type history struct {
 // Keeps implements store.History.
 func (s *Store) Keeps() bool { return s.db.config.History > 0 }
 
-// Unkept counts the deliveries that this node has settled as done, and could not keep although the history
-// is on.
+// Unkept implements store.History.
 func (s *Store) Unkept() int64 { return s.claimer.history.unkept.Load() }
 
 // queue queues the statement that keeps deliveries, if there are any. It returns how many of them are not

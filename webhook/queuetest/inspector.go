@@ -171,7 +171,7 @@ var inspectorCases = []testCase{
 }
 
 var historyCases = []testCase{
-	{"History", "A store with a History keeps a delivery with the Tries, Closed and Attempts of its settlement. List, Get and Counts include the kept deliveries, and Discard and Erase remove them like dead letters.", func(k *kit) {
+	{"History", "A store with a History keeps a delivery with the Tries, Closed and Attempts of its settlement. List, Get and Counts include the kept deliveries, and Discard and Erase remove them like dead letters. Unkept counts the deliveries that this Store value has settled as Done and could not keep.", func(k *kit) {
 		if k.keeps = k.s.(store.History).Keeps(); !k.keeps {
 			k.Fatal("Keeps() = false")
 		}
@@ -190,6 +190,7 @@ var historyCases = []testCase{
 			d.Attempts = append(slices.Clip(d.Attempts), store.Attempt{At: first, Took: store.Millis(i), Try: d.Tries, Endpoint: "https://example.com/a", Status: 200})
 		}
 		k.settleAll(ss...)
+		equal(k, "Unkept", k.s.(store.History).Unkept(), 0)
 		for range 2 {
 			k.compare()
 			for _, f := range []store.Query{

@@ -203,6 +203,10 @@ type History interface {
 	// Keeps says that the settings of the store keep deliveries. A Forwarder then adds the try that
 	// succeeded to the Tries and Attempts of each delivery that is Done.
 	Keeps() bool
+	// Unkept counts the deliveries that this Store value has settled as Done and could not keep, such as
+	// one that is too large. A history must not hold up Settle. Those removed later, because of age or
+	// size, do not count.
+	Unkept() int64
 }
 
 // Shared is implemented by a Store that several nodes, usually in several processes, have open at

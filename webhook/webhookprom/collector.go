@@ -41,6 +41,7 @@ func (m *Metrics) Collector(f *webhook.Forwarder) prometheus.Collector {
 		retried:       desc("deliveries_retried_total", "Attempts that failed and are to be repeated.", "destination"),
 		resent:        desc("webhook_requests_resent_total", "Requests made again because a kept connection ended under them."),
 		forgotten:     desc("dead_letters_forgotten_total", "Dead letters discarded over a bound: age or size.", "bound"),
+		unkept:        desc("deliveries_unkept_total", "Deliveries that an endpoint took, but that the history could not keep."),
 		panics:        desc("observer_panics_total", "Failures of the observer, such as of its bookkeeping; a bug if not zero."),
 
 		inFlight: desc("deliveries_in_flight", "Deliveries that are being attempted."),
@@ -62,8 +63,8 @@ type collector struct {
 	deliveredSoFar, retriedSoFar series.Ledger
 	deadSoFar                    map[webhook.Reason]*series.Ledger
 
-	accepted, duplicate, off, filtered, untransformed, delivered, retried, dead, resent, forgotten, panics *prometheus.Desc
-	inFlight, ready, failing, waiting, oldest, held                                                        *prometheus.Desc
+	accepted, duplicate, off, filtered, untransformed, delivered, retried, dead, resent, forgotten, unkept, panics *prometheus.Desc
+	inFlight, ready, failing, waiting, oldest, held                                                                *prometheus.Desc
 }
 
 // counted returns the metrics that m counts as an observer.
@@ -77,7 +78,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		of.Describe(ch)
 	}
 	for _, d := range []*prometheus.Desc{
-		c.accepted, c.duplicate, c.off, c.filtered, c.untransformed, c.delivered, c.retried, c.dead, c.resent, c.forgotten, c.panics,
+		c.accepted, c.duplicate, c.off, c.filtered, c.untransformed, c.delivered, c.retried, c.dead, c.resent, c.forgotten, c.unkept, c.panics,
 		c.inFlight, c.ready, c.failing, c.waiting, c.oldest, c.held,
 	} {
 		ch <- d
@@ -114,6 +115,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(c.resent, stats.Resent)
 	count(c.forgotten, stats.Forgotten.Age, "age")
 	count(c.forgotten, stats.Forgotten.Size, "size")
+	count(c.unkept, stats.Unkept)
 	count(c.panics, stats.ObserverPanics)
 	gauge(c.inFlight, float64(stats.InFlight))
 	gauge(c.ready, float64(stats.Ready))
