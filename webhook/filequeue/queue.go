@@ -139,20 +139,27 @@ func (q *queue) until(due int64) iter.Seq[entry] {
 	}
 }
 
-// numbered returns the entry with a sequence number, or nil.
-func (q *queue) numbered(seq uint64) *entry {
-	for i := range q.chunks {
-		c := &q.chunks[i]
-		if seq < c.low || seq > c.high {
-			continue
-		}
-		for i := range c.all {
-			if c.all[i].seq == seq {
-				return &c.all[i]
+// numbered yields the entries with these sequence numbers, which are in order. It looks once at each
+// chunk that may have some of them.
+func (q *queue) numbered(seqs []uint64) iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		for i := range q.chunks {
+			c := &q.chunks[i]
+			from, _ := slices.BinarySearch(seqs, c.low)
+			some := seqs[from:]
+			if len(some) == 0 || some[0] > c.high {
+				continue
+			}
+			for _, e := range c.all {
+				if e.seq < some[0] || e.seq > some[len(some)-1] {
+					continue
+				}
+				if _, found := slices.BinarySearch(some, e.seq); found && !yield(e) {
+					return
+				}
 			}
 		}
 	}
-	return nil
 }
 
 // collect adds an entry without sorting, which is fast for many entries. The caller calls sort

@@ -130,26 +130,35 @@ func distinct(refs []store.Ref) (all []store.Ref) {
 	return all
 }
 
-// named returns the entries of refs. The caller holds mu.
+// named returns the entries of refs, in the order of refs. The caller holds mu.
 func (x *index) named(refs []store.Ref) (all []found) {
-	var claimed map[uint64]*claim
+	seqs := make(map[string][]uint64) // by destination
 	for _, ref := range refs {
-		l := x.lanes[ref.Destination]
+		seqs[ref.Destination] = append(seqs[ref.Destination], ref.Seq)
+	}
+	have := make(map[store.Ref]found, len(refs))
+	claimed := 0
+	for name, some := range seqs {
+		l := x.lanes[name]
 		if l == nil {
 			continue
 		}
-		if l.claimed > 0 && claimed == nil {
-			claimed = x.claimed()
-		}
-		if c := claimed[ref.Seq]; c != nil && c.lane == l {
-			all = append(all, found{c.entry, queueID{waitingKind(c.retry), l.name}, true})
-			continue
-		}
+		claimed += l.claimed
+		slices.Sort(some)
 		for _, k := range kinds {
-			if e := l.queue(k).numbered(ref.Seq); e != nil {
-				all = append(all, found{entry: *e, in: queueID{k, l.name}})
-				break
+			for e := range l.queue(k).numbered(some) {
+				have[store.Ref{Destination: name, Seq: e.seq}] = found{entry: e, in: queueID{k, l.name}}
 			}
+		}
+	}
+	if claimed > 0 {
+		for _, c := range x.claims {
+			have[store.Ref{Destination: c.lane.name, Seq: c.entry.seq}] = found{c.entry, queueID{waitingKind(c.retry), c.lane.name}, true}
+		}
+	}
+	for _, ref := range refs {
+		if f, ok := have[ref]; ok {
+			all = append(all, f)
 		}
 	}
 	return all
