@@ -78,8 +78,8 @@ func (f *Forwarder) Send(ctx context.Context, tenant string, calls ...event.Call
 	return sent, f.send(ctx, nil, tenant, events, sent, f.put)
 }
 
-// SendTx is Send in a transaction of the caller, as ForwardTx is Forward. Each call that is stored is
-// one statement.
+// SendTx is Send in a transaction of the caller, as ForwardTx is Forward. All calls are stored by one
+// statement.
 func (f *Forwarder) SendTx(ctx context.Context, tx any, tenant string, calls ...event.Call) ([]Sent, error) {
 	outbox, err := f.outbox()
 	if err != nil {
@@ -89,14 +89,8 @@ func (f *Forwarder) SendTx(ctx context.Context, tx any, tenant string, calls ...
 	if err != nil {
 		return nil, err
 	}
-	put := func(ctx context.Context, b *batch) (int, error) { return f.putTx(ctx, outbox, tx, b) }
 	sent := make([]Sent, len(events))
-	for i := range events { // one by one, because PutTx does not say which deliveries it has stored
-		if err := f.send(ctx, tx, tenant, events[i:i+1], sent[i:i+1], put); err != nil {
-			return nil, oneOf(len(events), i, "call", err)
-		}
-	}
-	return sent, nil
+	return sent, f.send(ctx, tx, tenant, events, sent, func(ctx context.Context, b *batch) (int, error) { return f.putTx(ctx, outbox, tx, b) })
 }
 
 // Sent says what became of a call of Send: for how many destinations of the tenant it is stored, is
@@ -179,13 +173,20 @@ func (f *Forwarder) outbox() (store.Outbox, error) {
 
 // putTx is put in the transaction tx.
 func (f *Forwarder) putTx(ctx context.Context, outbox store.Outbox, tx any, b *batch) (stored int, err error) {
-	if stored, err = outbox.PutTx(ctx, tx, b.puts); err == nil {
-		f.recorder.count(func(s *Stats) {
-			s.InTransaction += int64(stored)
-			s.Duplicates += int64(len(b.puts) - stored)
-		})
+	b.reset()
+	if err = outbox.PutTx(ctx, tx, b.puts, b.results); err != nil {
+		return 0, err
 	}
-	return stored, err
+	for _, r := range b.results {
+		if r.Stored {
+			stored++
+		}
+	}
+	f.recorder.count(func(s *Stats) {
+		s.InTransaction += int64(stored)
+		s.Duplicates += int64(len(b.puts) - stored)
+	})
+	return stored, nil
 }
 
 // A batch holds the deliveries of one call, and the store's results for them.
@@ -194,13 +195,11 @@ type batch struct {
 	results []store.Result
 }
 
-// tell says in sent which of the puts were stored. Stored of each has the number of its puts, and
-// stored is how many are stored of all.
-func (b *batch) tell(sent []Sent, stored int) {
-	if len(sent) == 1 {
-		sent[0].Stored, sent[0].Duplicates = stored, sent[0].Stored-stored
-		return
-	}
+// reset makes as many results as there are puts, without a value.
+func (b *batch) reset() { b.results = append(b.results[:0], make([]store.Result, len(b.puts))...) }
+
+// tell says in sent which of the puts were stored. Stored of each has the number of its puts.
+func (b *batch) tell(sent []Sent) {
 	results := b.results
 	for i := range sent {
 		s := &sent[i]
@@ -238,7 +237,7 @@ func (f *Forwarder) forward(ctx context.Context, tx any, destinations []string, 
 	return f.store(ctx, routes, events, nil, queue)
 }
 
-// A queue stores a batch, and returns how many of its deliveries are new.
+// A queue stores a batch, and sets its results. It returns how many of the deliveries are new.
 type queue func(context.Context, *batch) (stored int, err error)
 
 // takes returns an error if the Forwarder takes no events, or not these.
@@ -267,14 +266,13 @@ func (f *Forwarder) store(ctx context.Context, routes []route, events []event.Ev
 	}()
 	b.puts = slices.Grow(b.puts, len(routes)*len(events))
 	off, err := f.appendDeliveries(ctx, b, routes, events, sent)
-	stored := 0
 	if err == nil && len(b.puts) > 0 {
-		stored, err = queue(ctx, b)
+		_, err = queue(ctx, b)
 	}
 	if err != nil {
 		return err
 	}
-	b.tell(sent, stored)
+	b.tell(sent)
 	f.recorder.count(func(s *Stats) { s.Off += int64(off) })
 	for i := range routes {
 		r := &routes[i]
@@ -345,7 +343,7 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 		noRoom := i > 0 && ps[i-1].Destination == p.Destination && !ps[i-1].Keep
 		p.Keep = !noRoom && f.schedule.Reserve(p.Destination, int64(len(p.Body)))
 	}
-	b.results = append(b.results[:0], make([]store.Result, len(ps))...)
+	b.reset()
 	if err = f.config.Store.Put(ctx, ps, b.results); err != nil {
 		clear(b.results) // after an error nothing is claimed, and nothing counts as stored
 	}

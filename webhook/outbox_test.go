@@ -22,15 +22,18 @@ type outbox struct {
 	*memqueue.Store
 	tx    any
 	last  []store.Put
-	known int   // how many of the deliveries PutTx reports as duplicates
+	known int   // how many of the deliveries, the first ones, PutTx reports as duplicates
 	err   error // the error of PutTx
 }
 
 func newOutbox() *outbox { return &outbox{Store: testkit.Must(memqueue.Open(memqueue.Config{}))} }
 
-func (o *outbox) PutTx(_ context.Context, tx any, ps []store.Put) (int, error) {
+func (o *outbox) PutTx(_ context.Context, tx any, ps []store.Put, out []store.Result) error {
 	o.tx, o.last = tx, slices.Clone(ps)
-	return len(ps) - o.known, o.err
+	for i := range out[o.known:] {
+		out[o.known+i].Stored = true
+	}
+	return o.err
 }
 
 func (o *outbox) FirstClaims() int64 { return 7 }

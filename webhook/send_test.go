@@ -72,8 +72,8 @@ func TestSendGoesToTheTenantsDestinations(t *testing.T) {
 					t.Errorf("%s: a delivery has the tenant %q, %v; want acme", tt.name, d.Tenant, err)
 				}
 			}
-		} else if d := box.last[0]; d.Tenant != "acme" || d.Destination != "all" || d.ID != "2" {
-			t.Errorf("%s: the last delivery in the transaction is %+v, want that of 2 for all", tt.name, d)
+		} else if d := box.last[len(box.last)-1]; len(box.last) != 3 || d.Tenant != "acme" || d.Destination != "all" || d.ID != "2" {
+			t.Errorf("%s: the last of %d deliveries of one PutTx is %+v, want 3, and that of 2 for all", tt.name, len(box.last), d)
 		}
 		before := f.Stats()
 		got = send("nobody", custom("invoice.paid", "4"))

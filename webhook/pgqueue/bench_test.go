@@ -84,7 +84,7 @@ func BenchmarkPutTx(b *testing.B) {
 			err := pgx.BeginFunc(ctx, q.db.pool, func(tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, "INSERT INTO "+q.db.schema+".orders VALUES ($1)", n)
 				if err == nil && with == 1 {
-					_, err = q.PutTx(ctx, tx, puts(ds...))
+					_, err = putInTx(ctx, q, tx, puts(ds...))
 				}
 				return err
 			})

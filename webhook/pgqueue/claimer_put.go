@@ -64,14 +64,13 @@ func (cl *claimer) claimDrafts(drafts []*draft) int64 {
 
 // stored adds the stored drafts to memory, and gives the callers their claims. The caller holds cl.memory.mu.
 func (cl *claimer) stored(drafts []*draft, node int64, r *putResult) {
-	place := int32(0)
+	r.mark(drafts)
 	alive := cl.heartbeat.expired() == nil // otherwise the database has answered late, and other nodes may claim
 	for i, d := range drafts {
 		done := make([]byte, len(d.entries))
 		waiting := 0
 		for j, e := range d.entries {
-			place++
-			if _, e.known = slices.BinarySearch(r.known, place); e.known {
+			if e.known {
 				done[j] = '1'
 			} else {
 				waiting++
@@ -79,8 +78,7 @@ func (cl *claimer) stored(drafts []*draft, node int64, r *putResult) {
 		}
 		switch {
 		case waiting == 0: // the database has no such chunk
-		case i < len(r.behinds) && r.behinds[i]:
-			d.entries[0].behind = true
+		case d.entries[0].behind:
 		case d.mine && node == cl.memory.node:
 			c := &chunk{id: r.chunks[i], first: r.chunks[i] / 4 * chunkItems, queue: d.queue, order: d.order, waiting: waiting}
 			c.decode(d.data, string(done))

@@ -61,7 +61,7 @@ func TestLostFirstClaimIsCountedOnce(t *testing.T) {
 	}
 	for _, name := range []string{"crm", "mail"} {
 		if err := pgx.BeginFunc(ctx, other.db.pool, func(tx pgx.Tx) error {
-			_, err := other.PutTx(ctx, tx, puts(deliveries(name, 0, 10)...))
+			_, err := putInTx(ctx, other, tx, puts(deliveries(name, 0, 10)...))
 			return err
 		}); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,8 @@
 package pgqueue
 
 import (
+	"slices"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -13,8 +15,25 @@ type putResult struct {
 	behinds []bool  // which of the drafts with a Key, which come first, are behind another chunk
 }
 
-const putSQL = `SELECT stored, known, chunks, behinds FROM S.put($1::bigint, $2::uuid[], $3::bytea[], $4::boolean[], $5::bigint[],
+// mark sets known and behind of the entries of drafts, of which r is the result.
+func (r *putResult) mark(drafts []*draft) {
+	place := int32(0)
+	for i, d := range drafts {
+		for _, e := range d.entries {
+			place++
+			_, e.known = slices.BinarySearch(r.known, place)
+			e.behind = !e.known && i < len(r.behinds) && r.behinds[i]
+		}
+	}
+}
+
+// putTxSQL returns text, which every driver can read.
+const (
+	putSQL   = `SELECT stored, known, chunks, behinds` + fromPut
+	putTxSQL = `SELECT coalesce(known::text, '{}'), coalesce(behinds::text, '{}')` + fromPut
+	fromPut  = ` FROM S.put($1::bigint, $2::uuid[], $3::bytea[], $4::boolean[], $5::bigint[],
 	$6::int[], $7::boolean[], $8::bytea[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::bytea[], $14::uuid[], $15::text)`
+)
 
 // queuePut queues the statement that stores drafts, if there are any. The statement sets the result.
 func (db *database) queuePut(b *pgx.Batch, drafts []*draft, sender *int64) *putResult {

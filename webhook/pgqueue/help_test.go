@@ -36,6 +36,18 @@ func putSome(ctx context.Context, s *Store, ds ...store.Delivery) (n int, err er
 	return n, err
 }
 
+// putInTx puts ps in a transaction and returns how many were stored.
+func putInTx(ctx context.Context, s *Store, tx any, ps []store.Put) (n int, err error) {
+	out := make([]store.Result, len(ps))
+	err = s.PutTx(ctx, tx, ps, out)
+	for _, r := range out {
+		if r.Stored {
+			n++
+		}
+	}
+	return n, err
+}
+
 func puts(ds ...store.Delivery) []store.Put {
 	ps := make([]store.Put, len(ds))
 	for i := range ds {

@@ -33,7 +33,7 @@ func putTx(t testing.TB, s *Store, level pgx.TxIsoLevel, ds ...store.Delivery) p
 	t.Helper()
 	tx, err := s.db.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 	if err == nil {
-		_, err = s.PutTx(t.Context(), tx, puts(ds...))
+		_, err = putInTx(t.Context(), s, tx, puts(ds...))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -107,13 +107,13 @@ func TestPutTxKeepsOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			putAll(t, s, keyed("crm", "k", 0, 2)...)
-			if _, err := s.PutTx(ctx, early, puts(keyed("crm", "k", 2, 2)...)); err != nil {
+			if _, err := putInTx(ctx, s, early, puts(keyed("crm", "k", 2, 2)...)); err != nil {
 				t.Fatal(err)
 			}
 			second := make(chan error, 1)
 			go func() { // it waits for early
 				second <- pgx.BeginTxFunc(ctx, s.db.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-					_, err := s.PutTx(ctx, tx, puts(append(keyed("crm", "k", 4, 2), keyed("crm", "other", 0, 1)...)...))
+					_, err := putInTx(ctx, s, tx, puts(append(keyed("crm", "k", 4, 2), keyed("crm", "other", 0, 1)...)...))
 					return err
 				})
 			}()
@@ -238,13 +238,13 @@ func TestOrderUnderLoad(t *testing.T) {
 					ds[k].Key = fmt.Sprint("key ", r.IntN(6))
 				}
 				rollback := errors.New("rolled back")
-				err := rollback
+				var err error
 				if r.IntN(2) == 0 {
 					_, err = putSome(ctx, s, ds...)
 				} else {
 					level := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead}[r.IntN(2)]
 					err = pgx.BeginTxFunc(ctx, s.db.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-						if _, err := s.PutTx(ctx, tx, puts(ds...)); err != nil || r.IntN(3) > 0 {
+						if _, err := putInTx(ctx, s, tx, puts(ds...)); err != nil || r.IntN(3) > 0 {
 							return err
 						}
 						return rollback

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -164,7 +165,7 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 		ds[i].Due = ds[i].Due.Add(time.Duration(i/10) * time.Hour)
 	}
 	if err := pgx.BeginFunc(ctx, b.db.pool, func(tx pgx.Tx) error {
-		_, err := b.PutTx(ctx, tx, puts(ds...))
+		_, err := putInTx(ctx, b, tx, puts(ds...))
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -304,5 +305,44 @@ func TestForwardTxAndSendTxNeedNoSecondConnection(t *testing.T) {
 	ended.Wait()
 	if s := f.Stats(); s.InTransaction != int64(config.MaxConns) {
 		t.Errorf("%d deliveries are stored in transactions, want %d", s.InTransaction, config.MaxConns)
+	}
+}
+
+// PutTx says of each delivery what became of it, whatever the driver and the order in which it stores them.
+func TestPutTxReturnsResultsInOrder(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer s.Close()
+	db, err := sql.Open("pgx", address(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	ctx := t.Context()
+	putAll(t, s, append(keyed("crm", "before", 0, 1), deliveries("crm", 0, 1)...)...)
+	for from, put := range map[int]func(ps []store.Put, out []store.Result) error{
+		100: func(ps []store.Put, out []store.Result) error {
+			return pgx.BeginFunc(ctx, s.db.pool, func(tx pgx.Tx) error { return s.PutTx(ctx, tx, ps, out) })
+		},
+		200: func(ps []store.Put, out []store.Result) error {
+			tx, err := db.Begin()
+			if err != nil {
+				return err
+			}
+			return errors.Join(s.PutTx(ctx, tx, ps, out), tx.Commit())
+		},
+	} {
+		ds := deliveries("crm", from, 4)
+		ds[0].Due = ds[0].Due.Add(time.Hour) // so that it is stored after the others
+		ds[3] = ds[1]
+		key := keyed("crm", fmt.Sprint("key ", from), from, 2)
+		ps := puts(ds[0], key[0], deliveries("crm", 0, 1)[0], key[1], ds[1], ds[2], ds[3], keyed("crm", "before", from, 1)[0], key[0])
+		want := []store.Result{{Stored: true}, {Stored: true}, {}, {Stored: true, Behind: true}, {Stored: true}, {Stored: true}, {}, {Stored: true, Behind: true}, {}}
+		got := make([]store.Result, len(ps))
+		if err := put(ps, got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("results of PutTx from %d (-want +got)\n%s", from, diff)
+		}
 	}
 }

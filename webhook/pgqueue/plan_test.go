@@ -84,7 +84,7 @@ func TestFunctionsUseIndexes(t *testing.T) {
 		least        int
 	}{
 		{"put", "dedup%", func(tx pgx.Tx) error {
-			n, err := q.PutTx(t.Context(), tx, puts(deliveries("crm", 0, 20)...))
+			n, err := putInTx(t.Context(), q, tx, puts(deliveries("crm", 0, 20)...))
 			if n != 20 {
 				t.Errorf("PutTx = %d, want 20", n)
 			}
@@ -95,7 +95,7 @@ func TestFunctionsUseIndexes(t *testing.T) {
 			for i := range ds {
 				ds[i].Key = ds[i].ID
 			}
-			_, err := q.PutTx(t.Context(), tx, puts(ds...))
+			_, err := putInTx(t.Context(), q, tx, puts(ds...))
 			return err
 		}, 20},
 		{"release", "chunk%", func(tx pgx.Tx) error {

@@ -35,7 +35,7 @@ func TestPooler(t *testing.T) {
 			defer q.Close()
 			ctx := t.Context()
 			if err := pgx.BeginFunc(ctx, q.db.pool, func(tx pgx.Tx) error {
-				_, err := q.PutTx(ctx, tx, puts(deliveries("crm", 0, 100)...))
+				_, err := putInTx(ctx, q, tx, puts(deliveries("crm", 0, 100)...))
 				return err
 			}); err != nil {
 				t.Fatal(err)

@@ -144,7 +144,7 @@ func TestPutTxNoDedup(t *testing.T) {
 		{"one with NoDedup, one put before, one new", append(puts(ds...), again), 2},
 	} {
 		err := pgx.BeginFunc(ctx, q.db.pool, func(tx pgx.Tx) error {
-			n, err := q.PutTx(ctx, tx, tt.ps)
+			n, err := putInTx(ctx, q, tx, tt.ps)
 			if err == nil && n != tt.want {
 				t.Errorf("%s: PutTx = %d, want %d", tt.name, n, tt.want)
 			}
@@ -168,7 +168,7 @@ func TestPutTxIgnoresTemporaryTables(t *testing.T) {
 				return err
 			}
 		}
-		_, err := q.PutTx(ctx, tx, puts(deliveries("crm", 0, 1)...))
+		_, err := putInTx(ctx, q, tx, puts(deliveries("crm", 0, 1)...))
 		return err
 	})
 	if err != nil {

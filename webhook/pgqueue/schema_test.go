@@ -127,7 +127,7 @@ func TestPutTxWorksAtEachIsolationLevel(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The first of these 11 deliveries is stored already.
-		n, err := q.PutTx(t.Context(), tx, puts(append(deliveries("crm", 0, 1), deliveries("crm", 10*(i+1), 10)...)...))
+		n, err := putInTx(t.Context(), q, tx, puts(append(deliveries("crm", 0, 1), deliveries("crm", 10*(i+1), 10)...)...))
 		if err != nil || n != 10 {
 			t.Errorf("%s: PutTx = %d, %v, want 10", level, n, err)
 		}

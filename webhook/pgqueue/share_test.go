@@ -451,7 +451,7 @@ func TestPutTx(t *testing.T) {
 						t.Fatal(berr)
 					}
 					defer tx.Rollback(ctx)
-					if n, err = q.PutTx(ctx, tx, puts(ds...)); err == nil && commit {
+					if n, err = putInTx(ctx, q, tx, puts(ds...)); err == nil && commit {
 						err = tx.Commit(ctx)
 					}
 				} else {
@@ -465,7 +465,7 @@ func TestPutTx(t *testing.T) {
 						t.Fatal(berr)
 					}
 					defer tx.Rollback()
-					if n, err = q.PutTx(ctx, tx, puts(ds...)); err == nil && commit {
+					if n, err = putInTx(ctx, q, tx, puts(ds...)); err == nil && commit {
 						err = tx.Commit()
 					}
 				}
@@ -510,7 +510,7 @@ func TestSerializablePutTxStoresEachDeliveryOnce(t *testing.T) {
 		for {
 			n := 0
 			err := pgx.BeginTxFunc(t.Context(), q.db.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) (err error) {
-				n, err = q.PutTx(t.Context(), tx, puts(d))
+				n, err = putInTx(t.Context(), q, tx, puts(d))
 				return err
 			})
 			if !hasCode(err, "40001") {
@@ -635,7 +635,7 @@ func TestWaitingView(t *testing.T) {
 	for i := range later {
 		later[i].Due = time.Now().Add(time.Hour)
 	}
-	putAll(t, s, slices.Concat(deliveries("crm", 0, 3), later, dies, deliveries("paused", 0, 1))...)
+	putAll(t, s, slices.Concat(deliveries("crm", 0, 3), later, dies, deliveries("paused", 0, 1), keyed("ordered", "key", 0, 2))...)
 	if _, err := s.SetDocument(t.Context(), store.Document{Folder: "pause", Name: "paused", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
@@ -649,7 +649,7 @@ func TestWaitingView(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	want := []string{"crm 3 fresh claimed n1", "dies 1 retry not due yet timeout", "later 2 fresh not due yet", "paused 1 fresh paused"}
+	want := []string{"crm 3 fresh claimed n1", "dies 1 retry not due yet timeout", "later 2 fresh not due yet", "ordered 1 fresh behind", "ordered 1 fresh due", "paused 1 fresh paused"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("the view waiting: %v (-want +got)\n%s", err, diff)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -32,17 +33,17 @@ import (
 //
 // At SERIALIZABLE, transactions that put at the same time may make each other fail, even if they
 // put different deliveries. They fail at commit at the latest.
-func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err error) {
+func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put, out []store.Result) error {
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		queryRow = func(args []any) pgx.Row { return tx.QueryRow(ctx, s.db.in(putSQL), args...) }
+		queryRow = func(args []any) pgx.Row { return tx.QueryRow(ctx, s.db.in(putTxSQL), args...) }
 	case *sql.Tx:
-		queryRow = func(args []any) pgx.Row { return tx.QueryRowContext(ctx, s.db.in(putSQL), args...) }
+		queryRow = func(args []any) pgx.Row { return tx.QueryRowContext(ctx, s.db.in(putTxSQL), args...) }
 	default:
-		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
+		return fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
-	err = s.db.enter(ctx, "storing in a transaction", func() error {
+	return s.db.enter(ctx, "storing in a transaction", func() error {
 		if len(ps) == 0 {
 			return nil
 		}
@@ -51,7 +52,8 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err e
 			return err
 		}
 		// Notifications are sent when the transaction has been committed, also to this node.
-		args := s.db.putArgs(draftsOf(all), new(int64))
+		drafts := draftsOf(slices.Clone(all))
+		args := s.db.putArgs(drafts, new(int64))
 		types := pgtype.NewMap()
 		for i, arg := range args { // every driver passes on text
 			t, _ := types.TypeForValue(arg)
@@ -61,9 +63,23 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err e
 			}
 			args[i] = string(text)
 		}
-		return queryRow(args).Scan(&n, new(any), new(any), new(any))
+		var known, behinds string
+		var r putResult
+		if err := queryRow(args).Scan(&known, &behinds); err != nil {
+			return err
+		}
+		if err := types.Scan(pgtype.Int4ArrayOID, pgtype.TextFormatCode, []byte(known), &r.known); err != nil {
+			return err
+		}
+		if err := types.Scan(pgtype.BoolArrayOID, pgtype.TextFormatCode, []byte(behinds), &r.behinds); err != nil {
+			return err
+		}
+		r.mark(drafts)
+		for i, e := range all {
+			out[i] = store.Result{Stored: !e.known, Behind: e.behind}
+		}
+		return nil
 	})
-	return n, err
 }
 
 // FirstClaims implements store.Outbox.

@@ -32,7 +32,7 @@ func TestPutWaitsForTransactionWithSameDelivery(t *testing.T) {
 				}
 				defer tx.Rollback(ctx)
 				same := deliveries("crm", 0, 3)
-				if n, err := q.PutTx(ctx, tx, puts(same...)); n != 3 || err != nil {
+				if n, err := putInTx(ctx, q, tx, puts(same...)); n != 3 || err != nil {
 					t.Fatalf("PutTx = %d, %v; want 3", n, err)
 				}
 

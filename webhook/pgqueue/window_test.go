@@ -81,7 +81,7 @@ func TestPutTxAddsKeysToNewerHalfOfDedupWindow(t *testing.T) {
 			}
 			put := func(tx pgx.Tx, want int) {
 				t.Helper()
-				if n, err := b.PutTx(t.Context(), tx, puts(deliveries("crm", 0, 10)...)); n != want || err != nil {
+				if n, err := putInTx(t.Context(), b, tx, puts(deliveries("crm", 0, 10)...)); n != want || err != nil {
 					t.Fatalf("PutTx = %d, %v; want %d", n, err, want)
 				}
 				if err := tx.Commit(t.Context()); err != nil {
@@ -95,7 +95,7 @@ func TestPutTxAddsKeysToNewerHalfOfDedupWindow(t *testing.T) {
 			rotate(t, a, 1)
 			if level == pgx.ReadCommitted {
 				put(early, 0)
-			} else if n, err := b.PutTx(t.Context(), early, puts(deliveries("crm", 0, 10)...)); !hasCode(err, "40001") {
+			} else if n, err := putInTx(t.Context(), b, early, puts(deliveries("crm", 0, 10)...)); !hasCode(err, "40001") {
 				t.Errorf("PutTx with a snapshot from before the rotation = %d, %v; want SQLSTATE 40001", n, err)
 			}
 			put(begin(), 0)

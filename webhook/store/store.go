@@ -245,9 +245,9 @@ type Node struct {
 // An Outbox is a Store, such as pgqueue, that can store deliveries in a transaction of the caller.
 type Outbox interface {
 	// PutTx stores ps in the transaction tx, as Put would: durably if, and only if, tx commits. It
-	// keeps none, and returns how many it has stored. Each store says which types tx may have; others
-	// fail.
-	PutTx(ctx context.Context, tx any, ps []Put) (stored int, err error)
+	// keeps none, and sets Stored and Behind of each of out, which is as long as ps. Behind may be true of
+	// a delivery that is due once tx has committed. Each store says which types tx may have; others fail.
+	PutTx(ctx context.Context, tx any, ps []Put, out []Result) error
 	// FirstClaims counts the deliveries of PutTx, on any node, that this node was the first to claim.
 	FirstClaims() int64
 }
