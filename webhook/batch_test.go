@@ -332,6 +332,8 @@ func TestAnObserverSeesABatch(t *testing.T) {
 			"delivered try 1 again false first",
 			"retryable try 1 again true e1 e2", "permanent try 2 again true e1 e2", "permanent try 2 again false e1", "delivered try 2 again false e2",
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if diff := cmp.Diff(want, seen); diff != "" {
 			t.Errorf("requests that the observer saw (-want +got):\n%s", diff)
 		}
