@@ -87,8 +87,12 @@ func (s *sender) run(ctx context.Context) {
 		s.w.turns.wait("track %s", id)
 		s.mu.Lock()
 		if !s.restarting {
-			err := s.client.Track(&analytics.Track{UserId: fmt.Sprint("user-", s.rnd.IntN(20)), Event: "Tick", MessageId: id,
-				Properties: map[string]any{"text": string(bytes.Repeat([]byte("x"), s.rnd.IntN(2000)))}})
+			track := &analytics.Track{AnonymousId: "anonymous", Event: "Tick", MessageId: id,
+				Properties: map[string]any{"text": string(bytes.Repeat([]byte("x"), s.rnd.IntN(2000)))}}
+			if s.rnd.IntN(3) == 0 { // with the user id as key, its deliveries have an order
+				track.UserId = fmt.Sprint("user-", s.rnd.IntN(3))
+			}
+			err := s.client.Track(track)
 			if err == nil {
 				s.sent = append(s.sent, id)
 				s.w.ledger.track(id, "")

@@ -8,6 +8,9 @@
 // No endpoint took a delivery twice, unless there was a reason, such as a crash between the two
 // requests.
 //
+// A third of the messages have a key. At each request, all deliveries with its key that were put before
+// must have ended, and none comes again after a later one.
+//
 //	go run ./soak simulation -for 10m                # random seeds, which are printed
 //	go run ./soak simulation -seed 42                # a printed seed again
 //	go run ./soak simulation -seeds 100000 -busy     # so many in a row, beside busy loops

@@ -2,8 +2,11 @@ package simulation
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/internal/soakenv"
@@ -57,6 +60,19 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			p.settle = func(s store.Settlement) (store.Settlement, bool) { return s, s.Verdict != store.Return }
 		})},
 		{"a failed put is acknowledged", inStore(func(p *faultyStore) { p.hidesPutErrors = true })},
+		{"a delivery is not put behind another with its key", inStore(func(p *faultyStore) {
+			p.keyOf = func(n int, key string) string {
+				if n%10 == 0 {
+					key = ""
+				}
+				return key
+			}
+		})},
+		{"two deliveries with a key are released at once", inStore(func(p *faultyStore) {
+			p.keyOf = func(n int, key string) string { return fmt.Sprint(key, n%2) }
+		})},
+		{"a retry goes to the end of its key", inStore(func(p *faultyStore) { p.putsRetries = true })},
+		{"nobody is told of a delivery that is released", inStore(func(p *faultyStore) { p.hidesReleases = true })},
 		{"the dedup window has two ids", func(w *world) (webhook.Store, error) {
 			return w.openOn(w.disk, filequeue.Config{DedupMax: 2})
 		}},
@@ -127,6 +143,10 @@ type faultyStore struct {
 	hidesPutErrors bool // acknowledges failed puts
 	repeatsClaims  bool // returns the deliveries of the previous Fetch again
 	hidesEvery     int  // hides every n-th delivery from Fetch, if not 0
+	putsRetries    bool // makes new deliveries of retries with a key
+	hidesReleases  bool // leaves out Released
+	// keyOf returns the key that the store gets instead of that of the n-th delivery with one.
+	keyOf func(n int, key string) string
 
 	mu   sync.Mutex
 	n    int
@@ -134,6 +154,17 @@ type faultyStore struct {
 }
 
 func (p *faultyStore) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
+	if p.keyOf != nil {
+		ps = slices.Clone(ps)
+		p.mu.Lock()
+		for i := range ps {
+			if d := &ps[i].Delivery; d.Key != "" {
+				p.n++
+				d.Key = p.keyOf(p.n, d.Key)
+			}
+		}
+		p.mu.Unlock()
+	}
 	err := p.Store.Put(ctx, ps, out)
 	if err != nil && p.hidesPutErrors {
 		clear(out)
@@ -188,15 +219,32 @@ func (p *faultyStore) Fetch(ctx context.Context, wants []store.Want, maxBytes in
 }
 
 func (p *faultyStore) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
-	kept := make([]store.Settlement, 0, len(ss))
-	for _, s := range ss {
-		if s, keep := p.settle(s); keep {
-			kept = append(kept, s)
+	kept, from := make([]store.Settlement, 0, len(ss)), make([]int, 0, len(ss))
+	var retries []store.Put
+	for i := range ss {
+		s, keep := p.settle(ss[i])
+		if !keep {
+			continue
 		}
+		if p.putsRetries && s.Verdict == store.Retry && s.Delivery.Key != "" {
+			s.Verdict = store.Done
+			again := s.Delivery
+			again.Expires, again.Claim = time.Time{}, 0
+			retries = append(retries, store.Put{Delivery: again, NoDedup: true})
+		}
+		kept, from = append(kept, s), append(from, i)
 	}
 	n, err := p.Store.Settle(ctx, kept)
+	for i := range kept[:n] {
+		if !p.hidesReleases {
+			ss[from[i]].Released = kept[i].Released
+		}
+	}
 	if err == nil {
 		n = len(ss)
+		if len(retries) > 0 {
+			err = p.Store.Put(ctx, retries, make([]store.Result, len(retries)))
+		}
 	}
 	return n, err
 }

@@ -24,16 +24,17 @@ const (
 
 // An endpoint is a receiver whose behavior changes during a run.
 type endpoint struct {
-	url string
-	w   *world
+	destination string
+	url         string
+	w           *world
 
 	mu       sync.Mutex
 	rnd      *rand.Rand
 	behavior behavior
 }
 
-func newEndpoint(w *world, url string) *endpoint {
-	e := &endpoint{url: url, w: w, rnd: w.random(url)}
+func newEndpoint(w *world, destination, url string) *endpoint {
+	e := &endpoint{destination: destination, url: url, w: w, rnd: w.random(url)}
 	w.network.Receiver(url, "secret", webhooktest.Do(e.answer))
 	return e
 }
@@ -53,6 +54,8 @@ func (e *endpoint) answer(r *webhooktest.Request) step.Step {
 	if r.Signature != nil || id == "" {
 		e.w.fail(fmt.Errorf("%s got a request with the signature error %v and the messageId %q", e.url, r.Signature, id))
 	}
+	user, _ := r.JSON["userId"].(string)
+	e.w.orders.request(e.destination, user, id)
 	b := e.behavior
 	if b == flaky && e.rnd.IntN(2) == 0 {
 		b = healthy

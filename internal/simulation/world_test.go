@@ -25,6 +25,7 @@ type world struct {
 	seed    uint64
 	rnd     *rand.Rand
 	ledger  *ledger
+	orders  *orders
 	turns   *turns // the entry points at which goroutines wait for their turn
 	network *webhooktest.Network
 	open    opener
@@ -76,19 +77,19 @@ func (w *world) fail(err error) {
 
 // newWorld returns the world of a seed, in which nothing runs yet.
 func newWorld(t *testing.T, seed uint64, open opener) *world {
-	w := &world{t: t, seed: seed, ledger: newLedger(), open: open, endpoints: make(map[string][]*endpoint), capacity: diskSize}
+	w := &world{t: t, seed: seed, ledger: newLedger(), orders: newOrders(), open: open, endpoints: make(map[string][]*endpoint), capacity: diskSize}
 	w.rnd, w.clock = w.random("world"), w.random("clock")
 	w.turns = newTurns(w.random("turns"))
 	w.meanWait = time.Duration(5+w.rnd.IntN(20)) * time.Second
 	w.useDisk(simdisk.New(seed))
 	w.network = webhooktest.NewNetwork()
 	for i := range 1 + w.rnd.IntN(3) {
-		d := webhook.Destination{ID: fmt.Sprint("destination-", i), Secret: "secret"}
+		d := webhook.Destination{ID: fmt.Sprint("destination-", i), Secret: "secret", Order: webhook.OrderByUser}
 		for j := range 1 + w.rnd.IntN(2) {
 			// Without TLS, which would take a third of the time, and send random bytes.
 			url := fmt.Sprintf("http://e%d-%d.example/hook", i, j)
 			d.Endpoints = append(d.Endpoints, webhook.Endpoint{URL: url})
-			w.endpoints[d.ID] = append(w.endpoints[d.ID], newEndpoint(w, url))
+			w.endpoints[d.ID] = append(w.endpoints[d.ID], newEndpoint(w, d.ID, url))
 		}
 		w.destinations = append(w.destinations, d)
 	}
@@ -296,6 +297,7 @@ func (w *world) drainAndCheck() error {
 		found = append(found, w.ledger.losses(d.ID, urls, o)...)
 	}
 	found = append(found, w.ledger.unsent()...)
+	found = append(found, w.orders.faults()...)
 	found = append(found, w.ledger.repeats()...)
 	if len(found) > 0 {
 		return errors.New(summary(found))
