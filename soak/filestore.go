@@ -9,7 +9,7 @@ var fileStore = []soak{
 	},
 	{
 		name: "file-kill",
-		what: "processes that put and settle in a folder are killed at random moments; nothing is lost, and nothing settled comes back",
+		what: "processes that put and settle in a folder are killed at random moments; nothing is lost, nothing settled comes back, and each key keeps its order",
 		dir:  "soak/filestore",
 		test: "TestKill",
 	},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +20,7 @@ import (
 
 // TestKill kills a process that puts and settles, at random moments. The store then has every
 // delivery that the process reported as stored, unless it was about to settle that one. The store
-// has no delivery that the process reported as done.
+// has no delivery that the process reported as done, and each key has its order.
 func TestKill(t *testing.T) {
 	soakenv.Only(t, "file-kill")
 	for seed := range soakenv.Seeds(t, 1) {
@@ -47,12 +48,18 @@ func testKill(t *testing.T, seed uint64) {
 			t.Fatal(err)
 		}
 		there := map[string]bool{}
+		if err := checkOrder(t.Context(), s, there); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
 		for len(there) < counts.Waiting {
 			ds, err := fetch(t.Context(), s, 1000)
 			if err != nil || len(ds) == 0 {
 				t.Fatalf("round %d: Fetch = %d, %v after %d of %d deliveries, want more", round, len(ds), err, len(there), counts.Waiting)
 			}
 			for _, d := range ds {
+				if there[d.ID] {
+					t.Errorf("round %d: delivery %s is behind another one, and was fetched", round, d.ID)
+				}
 				there[d.ID] = true
 				if !strings.Contains(string(d.Body), d.ID) {
 					t.Errorf("round %d: delivery %s has the body %q, want its own", round, d.ID, d.Body)
@@ -75,6 +82,35 @@ func testKill(t *testing.T, seed uint64) {
 	if len(said.stored) < 100*rounds/4 || len(said.done) == 0 {
 		t.Errorf("the processes stored %d and settled %d deliveries, want at least 200, and some settled", len(said.stored), len(said.done))
 	}
+}
+
+// checkOrder adds the deliveries that are behind others to behind. It returns an error unless those with
+// one key are in the order of their puts, and all but the first are behind.
+func checkOrder(ctx context.Context, s webhook.Store, behind map[string]bool) error {
+	latest := make(map[[2]string][3]int)
+	for d, err := range store.Records(ctx, s, store.Query{Oldest: true}) {
+		if err != nil {
+			return err
+		}
+		if d.State == store.StateBehind {
+			behind[d.ID] = true
+		}
+		if d.Key == "" {
+			continue
+		}
+		var turn [3]int // the round, the call, and the place in the call
+		var putter int
+		if _, err := fmt.Sscanf(d.ID, "%d-%d-%d-%d", &turn[0], &putter, &turn[1], &turn[2]); err != nil {
+			return err
+		}
+		key := [2]string{d.Destination, d.Key}
+		before, follows := latest[key]
+		if follows != (d.State == store.StateBehind) || follows && slices.Compare(turn[:], before[:]) <= 0 {
+			return fmt.Errorf("delivery %s to %s is %s, and follows one of %v: %t", d.ID, d.Destination, d.State, before, follows)
+		}
+		latest[key] = turn
+	}
+	return nil
 }
 
 // A killLedger has the ids that processes have reported before they were killed.
@@ -154,7 +190,7 @@ func killChild(settings []byte) error {
 					id := fmt.Sprint(c.Round, "-", p, "-", i, "-", j)
 					now := time.Now()
 					ps = append(ps, store.Put{Keep: dice.IntN(4) == 0, Delivery: webhook.Delivery{
-						Destination: fmt.Sprint("d", j%5), ID: id, Type: "track",
+						Destination: fmt.Sprint("d", j%5), ID: id, Key: []string{"", fmt.Sprint("putter ", p)}[j%2], Type: "track",
 						Body: []byte(`{"messageId":"` + id + `"}`), Accepted: now, Due: now,
 					}})
 					ids = append(ids, id)

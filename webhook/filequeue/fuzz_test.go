@@ -23,7 +23,7 @@ func segmentsOf(f *testing.F) map[segmentID][]byte {
 		}
 		ps := []store.Put{
 			{Delivery: store.Delivery{Destination: "a", ID: "1", User: "u", Due: s.Now(), Body: []byte("{}")}, Keep: true},
-			{Delivery: store.Delivery{Destination: "b", ID: "2", Due: s.Now().Add(time.Hour)}},
+			{Delivery: store.Delivery{Destination: "b", ID: "2", Key: "k", Due: s.Now().Add(time.Hour)}},
 		}
 		out := make([]store.Result, len(ps))
 		if err := s.Put(f.Context(), ps, out); err != nil {
