@@ -108,3 +108,58 @@ func TestLaneKeepsKeysDuringCommit(t *testing.T) {
 		}
 	})
 }
+
+// While Erase works, deliveries of the user are released, by Erase itself and by others. Each is erased,
+// or Erase counts it as claimed and it is still there.
+func TestEraseFindsDeliveriesThatAreReleased(t *testing.T) {
+	s, err := filequeue.OpenOn(simdisk.New(1), filequeue.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const n, keys = 10_000, 200
+	ps, out := make([]store.Put, n), make([]store.Result, n)
+	for i := range ps {
+		ps[i].Delivery = store.Delivery{Destination: "d", ID: fmt.Sprint(i), Key: fmt.Sprint(i % keys), Due: s.Now(), User: []string{"ann", "bob"}[i/keys%2]}
+	}
+	if err := s.Put(t.Context(), ps, out); err != nil {
+		t.Fatal(err)
+	}
+	var settling sync.WaitGroup
+	done := make(chan struct{})
+	for range 4 {
+		settling.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				ds, err := s.Fetch(t.Context(), []store.Want{{Destination: "d", Max: 20}}, 1<<20, nil)
+				if err != nil {
+					t.Errorf("Fetch: %v", err)
+				}
+				ss := make([]store.Settlement, len(ds))
+				for i := range ds {
+					ss[i] = store.Settlement{Verdict: store.Done, Delivery: ds[i]}
+					if ds[i].User == "ann" {
+						ss[i].Verdict = store.Return
+					}
+				}
+				if _, err := s.Settle(t.Context(), ss); err != nil {
+					t.Errorf("Settle: %v", err)
+				}
+			}
+		})
+	}
+	erased, claimed, err := s.Erase(t.Context(), "ann")
+	close(done)
+	settling.Wait()
+	left := 0
+	for range store.Records(t.Context(), s, store.Query{User: "ann"}) {
+		left++
+	}
+	if err != nil || erased+claimed != n/2 || left != claimed {
+		t.Errorf("Erase = %d, %d, %v, and %d are left; want %d in all, and the claimed ones left", erased, claimed, err, left, n/2)
+	}
+}
