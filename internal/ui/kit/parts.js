@@ -1,5 +1,5 @@
 // Parts that several views are made of.
-import { el, replace, text } from './dom.js'
+import { el, replace, set, text } from './dom.js'
 import { APIError, ConnectionError } from './http.js'
 import { copyButton } from './json.js'
 import { compact, count, moment } from './format.js'
@@ -52,6 +52,40 @@ export function field(label, nodes, hint) {
   const [control] = [nodes].flat()
   if (note) control.setAttribute('aria-describedby', note.id)
   return el('div', { class: 'field' }, el('label', {}, el('span', {}, label), nodes), note)
+}
+
+// labelled is a control with a label, a hint and a place for what is wrong with it.
+export function labelled(label, control, hint) {
+  const note = el('small', { id: newID('hint') }, hint)
+  const fault = el('span', { class: 'fault', id: newID('fault'), hidden: true })
+  set(control, 'aria-describedby', `${fault.id} ${note.id}`)
+  const id = newID('control')
+  const group = control.tagName === 'FIELDSET'
+  if (!group) control.id = id
+  const made = {
+    node: el('div', { class: 'field' }, group ? control : [el('label', { for: id }, el('span', {}, label)), control], fault, hint && note),
+    control,
+    fault(message) {
+      fault.hidden = !message
+      replace(fault, message ?? '')
+      set(group ? control.querySelector('input') : control, 'aria-invalid', message ? 'true' : null)
+    },
+  }
+  control.addEventListener('input', () => made.fault(null)) // what was wrong is being mended
+  return made
+}
+
+// sentence is what the server says is wrong with a field, below that field.
+export const sentence = (message) => message.charAt(0).toUpperCase() + message.slice(1) + (message.endsWith('.') ? '' : '.')
+
+// tabs are links to the parts of a view, of which one is shown. names has their words by their names in
+// routes, and to makes the route of one.
+export function tabs(label, names, current, to) {
+  return el('nav', { class: 'tabs', 'aria-label': label }, Object.entries(names).map(([name, word]) => {
+    const link = el('a', { href: to(name) }, word)
+    set(link, 'aria-current', name === current ? 'page' : null)
+    return link
+  }))
 }
 
 // searchInput is a field for a part of what is looked for. It calls onChange once
@@ -131,7 +165,10 @@ export function confirm(title, message, action, tone = 'bad') {
 
 // command is a line to type in a terminal.
 export const command = (line) => commandOf(el('code', {}, line))
-export const commandOf = (code) => el('div', { class: 'command' }, code, copyButton(() => code.textContent))
+export const commandOf = (code) => el('div', { class: 'command shell' }, code, copyButton(() => code.textContent))
+
+// copied is a text to copy, such as a secret.
+export const copied = (value) => el('div', { class: 'command' }, el('code', {}, value), copyButton(() => value))
 
 // bars shows counts by reason, largest first.
 export function bars(label, empty) {

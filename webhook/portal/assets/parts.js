@@ -1,8 +1,8 @@
 // Parts that several views of the portal are made of.
 import { APIError } from './kit/http.js'
-import { el, replace, set } from './kit/dom.js'
+import { el, replace } from './kit/dom.js'
 import { moment, soon } from './kit/format.js'
-import { newID, notice, pill, problem } from './kit/parts.js'
+import { notice, pill, problem, sentence } from './kit/parts.js'
 import { n, t } from './kit/text.js'
 import { answered } from './kit/words.js'
 
@@ -38,27 +38,6 @@ export function said(e) {
 // types says which events an endpoint takes.
 export const taken = (e) => (e.types.length > 0 ? e.types.join(', ') : t('All events'))
 
-// labelled is a control with a label, a hint and a place for what is wrong with it.
-export function labelled(label, control, hint) {
-  const note = el('small', { id: newID('hint') }, hint)
-  const fault = el('span', { class: 'fault', id: newID('fault'), hidden: true })
-  set(control, 'aria-describedby', `${fault.id} ${note.id}`)
-  const id = newID('control')
-  const group = control.tagName === 'FIELDSET'
-  if (!group) control.id = id
-  const made = {
-    node: el('div', { class: 'field' }, group ? control : [el('label', { for: id }, el('span', {}, label)), control], fault, hint && note),
-    control,
-    fault(message) {
-      fault.hidden = !message
-      replace(fault, message ?? '')
-      set(group ? control.querySelector('input') : control, 'aria-invalid', message ? 'true' : null)
-    },
-  }
-  control.addEventListener('input', () => made.fault(null)) // what was wrong is being mended
-  return made
-}
-
 // form is one whose fields say themselves what is wrong with them. fields are by the names that the
 // API gives them. act returns once all is done.
 export function form(fields, buttons, act) {
@@ -80,8 +59,6 @@ export function form(fields, buttons, act) {
   })
   return node
 }
-
-const sentence = (message) => message.charAt(0).toUpperCase() + message.slice(1) + (message.endsWith('.') ? '' : '.')
 
 // busy calls act while the buttons cannot be pressed. What goes wrong is shown in wrong, unless handled
 // shows it.

@@ -38,8 +38,11 @@ var openHTML []byte
 //go:embed open.js
 var openJS []byte
 
+//go:embed open.svg
+var openSVG []byte
+
 func newCustomers(s *server) (*customers, error) {
-	c := &customers{server: s, open: ui.Serve(map[string][]byte{"open": openHTML, "open.js": openJS})}
+	c := &customers{server: s, open: ui.Serve(map[string][]byte{"open": openHTML, "open.js": openJS, "open.svg": openSVG})}
 	var err error
 	c.portal, err = portal.Handler(portal.Config{
 		Forwarder: s.forwarder, Tenants: s.tenants, Tenant: c.tenant, Logger: s.Logger, Schemes: []string{"https", "http"},
@@ -57,7 +60,7 @@ func (c *customers) serve(w http.ResponseWriter, r *http.Request) bool {
 	}
 	runtime.Gosched() // lets other connections run first, as the collector does
 	switch path {
-	case "open", "open.js":
+	case "open", "open.js", "open.svg":
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("X-Frame-Options", "DENY")
 		http.StripPrefix(portalPath+id, c.open).ServeHTTP(w, r)

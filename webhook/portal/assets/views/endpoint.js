@@ -1,8 +1,8 @@
 // One endpoint: how it is, and four tabs about it.
 import { get, may, send } from '../api.js'
-import { el, replace, say, set, text } from '../kit/dom.js'
+import { el, replace, say, text } from '../kit/dom.js'
 import { segment } from '../kit/http.js'
-import { notice, pill, problem, route, updatePill } from '../kit/parts.js'
+import { pill, route, tabs, updatePill } from '../kit/parts.js'
 import { n, t } from '../kit/text.js'
 import { busy, condition, said } from '../parts.js'
 import deliveries from './deliveries.js'
@@ -10,7 +10,7 @@ import secret from './secret.js'
 import settings from './settings.js'
 import test from './test.js'
 
-const tabs = { '': [n('Deliveries'), deliveries], settings: [n('Settings'), settings], test: [n('Test'), test], secret: [n('Secret & code'), secret] }
+const parts = { '': [n('Deliveries'), deliveries], settings: [n('Settings'), settings], test: [n('Test'), test], secret: [n('Secret & code'), secret] }
 
 export default function endpoint(context) {
   const { endpoint: id, tab = '', every, watched, signal } = context
@@ -45,7 +45,7 @@ export default function endpoint(context) {
     text(toggle, e.enabled ? t('Disable') : t('Enable'))
     if (made) made.update?.(e)
     else {
-      const [, view] = tabs[tab] ?? tabs['']
+      const [, view] = parts[tab] ?? parts['']
       made = view({ ...context, path, first: e, refresh: async () => show(await get(path, {}, signal)) })
       replace(content, made.node)
     }
@@ -59,11 +59,7 @@ export default function endpoint(context) {
         el('div', {}, el('nav', { class: 'crumbs', 'aria-label': t('Path') }, el('a', { href: '#/' }, t('Endpoints'))), el('h1', { class: 'url' }, url, ' ', state), lead),
         el('div', { class: 'actions' }, toggle)),
       wrong, failure,
-      el('nav', { class: 'tabs', 'aria-label': t('About this endpoint') }, Object.entries(tabs).map(([name, [word]]) => {
-        const link = el('a', { href: name ? route('endpoints', id, name) : route('endpoints', id) }, t(word))
-        set(link, 'aria-current', name === tab ? 'page' : null)
-        return link
-      })),
+      tabs(t('About this endpoint'), Object.fromEntries(Object.entries(parts).map(([name, [word]]) => [name, t(word)])), tab, (name) => route('endpoints', id, ...(name ? [name] : []))),
       content),
   }
 }

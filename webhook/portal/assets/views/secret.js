@@ -3,7 +3,7 @@ import { may, send, settings } from '../api.js'
 import { el, replace, say } from '../kit/dom.js'
 import { moment, span } from '../kit/format.js'
 import { plain } from '../kit/json.js'
-import { command, confirm, notice, panel, problem, segmented } from '../kit/parts.js'
+import { confirm, copied, notice, panel, problem, segmented } from '../kit/parts.js'
 import { t } from '../kit/text.js'
 
 const languages = [['go', 'Go'], ['node', 'Node'], ['python', 'Python'], ['ruby', 'Ruby'], ['php', 'PHP']]
@@ -22,7 +22,7 @@ export default function secret({ endpoint: id, path, first, refresh, signal }) {
 
   function show() {
     const key = made.get(id)
-    replace(shown, key ? [notice(t('Copy the secret now: it is not shown again.'), 'warn'), command(key)]
+    replace(shown, key ? [notice(t('Copy the secret now: it is not shown again.'), 'warn'), copied(key)]
       : el('p', {}, t('Each request is signed with a secret that you and your provider have. It was shown when it was made. If it is lost or known to others, make a new one.')))
   }
 

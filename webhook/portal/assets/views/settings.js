@@ -1,9 +1,9 @@
 // The settings of an endpoint: a new one, or one that there is.
 import { may, send, settings as program, types } from '../api.js'
 import { el, replace, say } from '../kit/dom.js'
-import { confirm, notice, problem, route } from '../kit/parts.js'
+import { confirm, labelled, notice, problem, route } from '../kit/parts.js'
 import { t } from '../kit/text.js'
-import { form, labelled } from '../parts.js'
+import { form } from '../parts.js'
 import { keep } from './secret.js'
 
 // fieldsOf are the fields of the form, with what e has; read returns what they have.

@@ -3,10 +3,10 @@ import { may, send, settings, types } from '../api.js'
 import { el, replace, say } from '../kit/dom.js'
 import { span } from '../kit/format.js'
 import { plain, pretty } from '../kit/json.js'
-import { notice, panel, pill, select } from '../kit/parts.js'
+import { labelled, notice, panel, pill, select } from '../kit/parts.js'
 import { t } from '../kit/text.js'
 import { explain, outcomes, reason } from '../kit/words.js'
-import { form, labelled } from '../parts.js'
+import { form } from '../parts.js'
 
 export default function test({ path, first }) {
   const free = !settings.catalogue

@@ -26,6 +26,7 @@ const routes = [
   ['new', edit, 'destinations'],
   ['destinations/:destination', destination, 'destinations'],
   ['destinations/:destination/edit', edit, 'destinations'],
+  ['destinations/:destination/:tab', destination, 'destinations'],
   ['destinations/:destination/deliveries/:id', delivery, 'destinations'],
   ['deliveries', deliveries, 'deliveries'],
   ['sources', sources, 'sources'],
@@ -38,23 +39,12 @@ const main = byId('main')
 
 // Views.
 
-// On a narrow screen the links to the views are a strip that scrolls. showTab has the
-// one of this view in sight, also when a badge moves it or the window becomes narrow.
-const strip = document.querySelector('nav')
-const tabs = strip.querySelectorAll('a')
-function showTab() {
-  const tab = strip.querySelector('[aria-current]')?.getBoundingClientRect()
-  const { left, right } = strip.getBoundingClientRect()
-  if (tab) strip.scrollLeft += (tab.left + tab.right - left - right) / 2
-}
-const moved = new ResizeObserver(showTab)
-for (const node of [strip, ...tabs]) moved.observe(node)
+const tabs = document.querySelectorAll('nav a')
 
 const show = startViews({
   routes, main, title: 'Hookferry',
   shown(name) {
     for (const link of tabs) set(link, 'aria-current', link.dataset.view === name ? 'page' : null)
-    showTab()
     setKeys({})
   },
   context: (signal) => ({ keys: setKeys, onStatus: (f) => watchStatus(f, signal) }),

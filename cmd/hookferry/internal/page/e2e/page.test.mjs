@@ -204,6 +204,8 @@ test('a destination is paused and resumed', { timeout: limit }, async () => {
   const came = receiver.on('/crm')
   await server.track('web-key', 25)
   await until('they wait', async () => (await figure(page, 'Waiting').innerText()) === '25')
+  const tab = (name) => page.getByRole('navigation', { name: 'About this destination' }).getByRole('link', { name }).click()
+  await tab('Speed and failures')
   await until('the chart says so', async () => / Waiting 25$/.test(await page.getByRole('slider', { name: 'Waiting for crm' }).evaluate((plot) => {
     plot.dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }))
     return plot.getAttribute('aria-valuetext')
@@ -211,9 +213,11 @@ test('a destination is paused and resumed', { timeout: limit }, async () => {
   assert.equal(receiver.on('/crm'), came)
   await page.getByRole('button', { name: 'Resume crm' }).click()
   await until('they came', () => receiver.on('/crm') === came + 25)
+  await tab('Overview')
   await until('none waits', async () => (await figure(page, 'Waiting').innerText()) === '0')
-  await page.getByText('X-Signature').waitFor()
   assert.match(await figure(page, 'Latency').innerText(), /ms|s$/)
+  await tab('Settings')
+  await page.getByText('X-Signature').waitFor()
   await leave(page)
 })
 
@@ -341,7 +345,6 @@ test('what waits for a destination that is gone, and is not due, is shown', { ti
 test('a destination that fails says why, and when it is tried again', { timeout: limit }, async () => {
   const page = await visit(browser, `${server.page}#/destinations/busy`)
   await page.locator('.failure').getByText('503: come back later').waitFor()
-  await page.getByRole('list', { name: 'Failed requests' }).getByText('Server error').waitFor()
   await row(page, '503 · Server error').first().waitFor()
   await page.getByText(/Tried again (now|in \d+ s)/).waitFor()
   await until('the next attempt is known', async () => /now|in \d+ s/.test(await figure(page, 'Next attempt').innerText()))
@@ -355,6 +358,9 @@ test('a destination that fails says why, and when it is tried again', { timeout:
   await until('it is attempted', () => receiver.on('/busy') > came)
   await page.getByRole('button', { name: 'Discard all…' }).click()
   await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click()
+  await page.getByRole('link', { name: 'Speed and failures' }).click()
+  await page.getByRole('list', { name: 'Failed requests' }).getByText('Server error').waitFor()
+  await page.getByRole('link', { name: 'Overview' }).last().click()
   await row(page, '503 · Server error').first().getByRole('link').click()
   await page.getByText('come back later').first().waitFor()
   await leave(page)
@@ -710,7 +716,7 @@ test('the keyboard reaches everything', { timeout: limit }, async () => {
   await leave(page)
 })
 
-const views = ['#/', '#/events', '#/destinations', '#/destinations/busy', '#/deliveries', '#/new', '#/sources', '#/test?destination=busy', '#/users']
+const views = ['#/', '#/events', '#/destinations', '#/destinations/busy', '#/destinations/busy/settings', '#/destinations/busy/trouble', '#/deliveries', '#/new', '#/sources', '#/test?destination=busy', '#/users']
 
 for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
   test(`every view is accessible, ${colorScheme} and ${width} pixels wide`, { timeout: limit }, async () => {
@@ -721,13 +727,15 @@ for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
     const page = await visit(browser, server.page, { colorScheme, viewport: { width, height: 740 }, bypassCSP: true, reducedMotion: 'reduce' })
     for (const view of [...views, `#/destinations/${encodeURIComponent(letter.destination)}/deliveries/${letter.id}`]) {
       await hash(page, view)
-      await until(`${view} is filled`, () => page.locator('main .figures, main .event, main form, main .attempts, main tbody tr').first().isVisible())
+      await until(`${view} is filled`, () => page.locator('main .figures, main .event, main form, main .attempts, main tbody tr, main .facts dd, main .chart').first().isVisible())
       if (view.startsWith('#/test')) {
         await page.getByRole('button', { name: 'Send' }).click()
         await page.locator('.exchange').first().waitFor()
       }
       if (view === '#/events') await page.locator('.event:not([hidden])').first().click()
       assert.equal(await overflow(page), 0, `pixels that ${view} is too wide`)
+      const tall = await page.evaluate(() => document.documentElement.scrollHeight)
+      if (width < 560) assert.ok(tall <= 4 * 844, `${view} is ${tall} px high`)
       if (view === '#/deliveries' && width < 560) {
         assert.equal(await page.getByRole('group', { name: 'Deliveries' }).evaluate((box) => box.scrollWidth - box.clientWidth), 0, 'pixels that deliveries are too wide')
       }

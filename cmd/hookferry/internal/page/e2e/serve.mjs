@@ -152,9 +152,11 @@ export class Server {
     }
   }
 
-  // api asks the admin API.
-  async api(where) {
-    const response = await fetch(`${this.page}api/v1/${where}`, { headers: this.token ? { Authorization: `Bearer ${this.token}` } : {} })
+  // api asks the admin API. With a body, it posts that.
+  async api(where, body) {
+    const response = await fetch(`${this.page}api/v1/${where}`, {
+      method: body ? 'POST' : 'GET', headers: { ...(this.token && { Authorization: `Bearer ${this.token}` }), 'Content-Type': 'application/json' }, body: body && JSON.stringify(body),
+    })
     if (!response.ok) throw new Error(`${where} was answered ${response.status}: ${await response.text()}`)
     return response.json()
   }

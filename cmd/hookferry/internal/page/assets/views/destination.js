@@ -3,13 +3,15 @@ import { get, segment, write } from '../api.js'
 import { chart } from '../kit/chart.js'
 import { el, keyed, replace, text } from '../kit/dom.js'
 import { compact, count, moment, plural, rate, since, soon, span } from '../kit/format.js'
-import { bars, deliveryRoute, figure, lastAnswer, notice, panel, pill, problem, route, segmented, table, time, updatePill } from '../parts.js'
+import { bars, confirm, deliveryRoute, figure, lastAnswer, notice, panel, pill, problem, route, segmented, table, tabs, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { change } from './deliveries.js'
 import { deleteDestination, showSecret } from './edit.js'
 import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
-export default function destination({ destination: id, every, signal, keys }) {
+const parts = { '': 'Overview', settings: 'Settings', trouble: 'Speed and failures' }
+
+export default function destination({ destination: id, tab = '', every, signal, keys }) {
   const state = pill('', 'idle')
   const why = el('p', { class: 'lead' })
   const when = el('span', {})
@@ -137,7 +139,7 @@ export default function destination({ destination: id, every, signal, keys }) {
     replace(managed, !d.stored ? el('span', { class: 'note' }, d.tenant ? 'its tenant changes them' : d.settings ? 'from the configuration file' : '') : [
       el('a', { class: 'button small', href: `${route('destinations', id)}/edit` }, 'Edit'),
       button(d.enabled ? 'Disable' : 'Enable', () => alter('PATCH', '', { enabled: !d.enabled })),
-      button('New secret', addSecret),
+      button('New secret…', addSecret),
       secrets > 1 && button('Forget old secrets', () => alter('DELETE', '/secrets')),
       button('Delete…', () => deleteDestination(d, signal)),
     ])
@@ -156,14 +158,31 @@ export default function destination({ destination: id, every, signal, keys }) {
   }
 
   async function addSecret() {
+    const means = 'It signs beside those that there are, which stay valid until you forget them here: give the new one to the receiver first.'
+    if (!await confirm('Make a new secret?', means, 'Make a new secret', 'calm')) return
     const made = await alter('POST', '/secrets')
     if (made) showSecret(made.secret, made.valid > 1 ? 'The others stay valid until they are forgotten.' : '')
   }
 
+  const content = {
+    '': () => [
+      el('div', { class: 'figures' }, went.node, waits.node, next.node, again.node, died.node, speed.node),
+      panel('Deliveries', { actions: ranges }, flow.node),
+      queuePanel,
+      panel('Latest events', { actions: el('a', { href: `#/events?destination=${encodeURIComponent(id)}` }, 'Watch live') }, recent, none),
+    ],
+    settings: () => [settled],
+    trouble: () => [
+      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start, with those retried or discarded since' }, dead.node)),
+      panel('Latency', { actions: ranges, note: 'of requests' }, latency.node),
+      panel('Waiting', {}, backlog.node),
+    ],
+  }
+
   every(1_000, async () => show(await get(`destinations/${segment(id)}`, {}, signal)))
-  every(1_000, refreshSeries)
-  every(2_000, refreshQueue)
-  every(2_000, async () => {
+  if (tab !== 'settings') every(1_000, refreshSeries)
+  if (tab === '') every(2_000, refreshQueue)
+  if (tab === '') every(2_000, async () => {
     const { events } = await get('events', { destination: id, limit: 20 }, signal)
     none.hidden = events.length > 0
     recent.hidden = events.length === 0
@@ -178,13 +197,8 @@ export default function destination({ destination: id, every, signal, keys }) {
           el('h1', {}, id, ' ', state), why),
         el('div', { class: 'actions' }, el('a', { class: 'button', href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send a sample'), toggle.node, revive, now)),
       failure, changed,
-      el('div', { class: 'figures' }, went.node, waits.node, next.node, again.node, died.node, speed.node),
-      panel('Deliveries', { actions: ranges }, flow.node),
-      el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
-      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start, with those retried or discarded since' }, dead.node)),
-      queuePanel,
-      panel('Latest events', { actions: el('a', { href: `#/events?destination=${encodeURIComponent(id)}` }, 'Watch live') }, recent, none),
-      settled),
+      tabs('About this destination', parts, tab, (name) => route('destinations', id, ...(name ? [name] : []))),
+      ...(content[tab] ?? content[''])()),
   }
 }
 

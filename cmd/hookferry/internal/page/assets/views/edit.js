@@ -2,11 +2,11 @@
 // be tried before it is saved.
 import { APIError, get, post, write, segment } from '../api.js'
 import { el, replace, say } from '../kit/dom.js'
-import { copyButton } from '../kit/json.js'
-import { field, notice, open, problem, route, select } from '../parts.js'
+import { copied, labelled, notice, open, problem, route, select, sentence } from '../parts.js'
 import { exchange } from './tester.js'
 
 const maxEndpoints = 5
+const most = 500 // sources to choose from
 
 // lines are the lines of a text area that are not empty.
 const lines = (area) => area.value.split('\n').map((line) => line.trim()).filter(Boolean)
@@ -21,17 +21,15 @@ export default function edit({ destination: id, signal, keys }) {
   const isNew = id === undefined
   const wrong = el('div', { class: 'wrong' })
   const results = el('div', { class: 'results' })
-  const form = el('form', { class: 'panel form' }, el('p', { class: 'none' }, 'Reading the settings…'))
+  const form = el('form', { class: 'panel form', novalidate: true }, el('p', { class: 'none' }, 'Reading the settings…'))
 
-  const ready = isNew ? get('sources', { limit: 10 }, signal).then(({ items, total }) => ({ offered: items, total }))
-    : get(`destinations/${segment(id)}`, {}, signal).then((d) => ({ d }))
-  ready.then(show).catch((error) => { if (!signal.aborted) replace(form, notice(problem(error))) })
+  Promise.all([get('sources', { limit: most }, signal), isNew ? null : get(`destinations/${segment(id)}`, {}, signal)]).then(show).catch((error) => { if (!signal.aborted) replace(form, notice(problem(error))) })
 
-  function show({ d, offered = [], total = 0 }) {
+  function show([{ items: offered, total }, d]) {
     if (d && !d.stored) return replace(form, notice(d.tenant ? 'Its tenant changes it.' : 'The configuration of the server names this destination: change it there.'))
     const settings = d?.settings ?? { sources: total === 1 ? [offered[0].name] : [] }
-    const name = input({ required: true, maxlength: 255, placeholder: 'acme' })
-    const sources = area(settings.sources.join('\n'))
+    const name = input({ maxlength: 255, placeholder: 'acme' })
+    const sources = choice(offered.map((s) => s.name), settings.sources)
 
     // Endpoints. URLs may have credentials, and values of headers are secret: none of them is
     // shown again, so who changes one enters all.
@@ -39,17 +37,17 @@ export default function edit({ destination: id, signal, keys }) {
     const add = el('button', { type: 'button', class: 'small', onclick: () => addEndpoint().focus() }, 'Add a URL')
     let endpoints = null // null: they stay as they are
     function addEndpoint(address = '') {
-      const url = input({ type: 'url', required: true, placeholder: 'https://example.com/hook' })
+      const url = input({ type: 'url', placeholder: 'https://example.com/hook' })
       url.value = address
       const headers = area('', { placeholder: 'X-Team: 7', rows: 1 })
-      const entry = { url, headers }
+      const entry = { url, headers, fields: { url: labelled('URL', url), headers: labelled('Headers', headers, 'One a line, up to five.') } }
       const remove = entry.remove = el('button', { type: 'button', class: 'small', onclick: () => {
         endpoints = endpoints.filter((e) => e !== entry)
         entry.node.remove()
         showAdd()
       } }, 'Remove')
       entry.node = el('fieldset', { class: 'endpoint' }, el('legend', { class: 'hidden' }, 'Endpoint'),
-        field('URL', url), field('Headers', headers, 'One a line, up to five.'), el('div', { class: 'actions' }, remove))
+        entry.fields.url.node, entry.fields.headers.node, el('div', { class: 'actions' }, remove))
       endpoints = [...(endpoints ?? []), entry]
       list.append(entry.node)
       showAdd()
@@ -70,7 +68,11 @@ export default function edit({ destination: id, signal, keys }) {
     }
     showAdd()
 
-    const standard = el('input', { type: 'checkbox', checked: isNew })
+    // The secret of a new destination is shown before anything is signed with it.
+    const made = isNew && newSecret()
+    const standard = el('input', { type: 'checkbox', checked: isNew, onchange: () => { shown.hidden = !standard.checked } })
+    const shown = el('div', { class: 'field' }, copied(made),
+      el('small', {}, 'Samples are signed with it, too. Give it to the receiver: it is not shown again once the destination is made.'))
     const secret = input({ type: 'password', autocomplete: 'new-password' })
     const include = area(settings.filter?.include?.join('\n') ?? '', { placeholder: 'track:Order *' })
     const exclude = area(settings.filter?.exclude?.join('\n') ?? '', { placeholder: 'page' })
@@ -86,31 +88,46 @@ export default function edit({ destination: id, signal, keys }) {
 
     // settled is the document that the form makes. What is empty gets its default, but what is
     // not shown stays as it is.
-    let made = null // the secret that goes with a new destination
     function settled() {
       const patterns = { include: lines(include), exclude: lines(exclude) }
       const document = {
-        sources: lines(sources),
+        sources: sources.read(),
         filter: patterns.include.length + patterns.exclude.length > 0 ? patterns : null,
         timeout: timeout.value.trim() || null, window: retries.value.trim() || null, schedule: schedule.value || null,
         maxRate: rate.value.trim() ? Number(rate.value) : null,
       }
+      if (Number.isNaN(document.maxRate)) throw new FormError('maxRate', 'is not a number')
       if (endpoints) document.endpoints = endpoints.map(endpointOf)
       if (secret.value) document.secret = secret.value
-      if (isNew && standard.checked) document.standardSecrets = [made ??= newSecret()]
+      if (isNew && standard.checked) document.standardSecrets = [made]
       return isNew ? Object.fromEntries(Object.entries(document).filter(([, value]) => value !== null)) : document
     }
 
     async function attempt(work) {
       replace(wrong)
+      for (const f of Object.values(fields)) f.fault(null)
+      for (const e of endpoints ?? []) for (const f of Object.values(e.fields)) f.fault(null)
       test.disabled = save.disabled = true
       try {
         await work()
       } catch (error) {
         if (signal.aborted) return
-        replace(wrong, notice(error instanceof FormError ? error.message : problem(error)))
+        if (!showFault(error)) replace(wrong, notice(error instanceof FormError ? error.message : problem(error)))
       }
       test.disabled = save.disabled = false
+    }
+
+    // showFault shows what is wrong at its field, and reports whether the form has that. The message
+    // begins with the field as the API names it.
+    function showFault({ field = '', message }) {
+      const name = field.replace(/^document\./, '')
+      const [, i, part] = /^endpoints\[(\d+)\]\.?(url|headers)?/.exec(name) ?? []
+      const at = i === undefined ? fields[name.split(/[[]/)[0]] : endpoints?.[i]?.fields[part ?? 'url']
+      if (!at) return false
+      at.node.closest('details')?.setAttribute('open', '')
+      at.fault(sentence(message.replace(field, '').replace(name, '').trim()))
+      ;(at.control.tagName === 'FIELDSET' ? at.control.querySelector('input') : at.control).focus()
+      return true
     }
 
     async function tryIt() {
@@ -119,7 +136,7 @@ export default function edit({ destination: id, signal, keys }) {
       try {
         const to = document.endpoints ? { document: Object.fromEntries(Object.entries(document).filter(([, value]) => value !== null)) } : { destination: id }
         const { exchanges } = await post('test', { ...to, types: ['track'] }, signal)
-        replace(results, exchanges.map(exchange))
+        replace(results, exchanges.map((e) => exchange(e)))
         say(`${exchanges.filter((e) => e.outcome === 'delivered').length} of ${exchanges.length} taken`)
       } catch (error) {
         replace(results)
@@ -129,9 +146,9 @@ export default function edit({ destination: id, signal, keys }) {
 
     async function saveIt() {
       const at = isNew ? name.value.trim() : id
+      if (!at) throw new FormError('id', 'is required')
       await write(isNew ? 'PUT' : 'PATCH', `destinations/${segment(at)}`, { parameters: { version: isNew ? '0' : d.stored.version }, body: settled(), signal })
-      location.hash = route('destinations', at)
-      if (isNew && standard.checked) showSecret(made)
+      location.hash = isNew ? route('destinations', at) : route('destinations', at, 'settings')
     }
 
     form.addEventListener('submit', (event) => {
@@ -139,20 +156,28 @@ export default function edit({ destination: id, signal, keys }) {
       attempt(saveIt)
     })
     keys({ s: ['Send a sample', () => test.click()] })
+    const fields = {
+      id: labelled('Name', name, 'It cannot be changed later, because deliveries are stored under it.'),
+      sources: labelled('Sources', sources.node, `Whose calls it gets; without one it gets none.${total > most ? ` These are the first ${most} of ${total}.` : ''}`),
+      secret: labelled('Secret of X-Signature', secret, isNew || !d.signed ? 'Leave it empty to send no X-Signature.' : 'Leave it empty to keep the secret.'),
+      'filter.include': labelled('Only these', include, 'A type, or a type and an event name that may end in *. One a line; empty takes all.'),
+      'filter.exclude': labelled('Not these', exclude),
+      timeout: labelled('Time of an attempt', timeout, 'Up to 5s.'),
+      window: labelled('How long it is attempted', retries, 'Up to 4h.'),
+      schedule: labelled('Between attempts', schedule),
+      maxRate: labelled('Attempts a second', rate),
+    }
     replace(form,
-      isNew && field('Name', name, 'It cannot be changed later, because deliveries are stored under it.'),
-      field('Sources', sources, `Whose calls it gets: their names, one a line.${total > 1 ? ` There ${total > offered.length ? 'are for example' : 'are'} ${offered.map((s) => s.name).join(', ')}.` : ''} Without one it gets no calls.`),
+      isNew && fields.id.node, fields.sources.node,
       el('fieldset', { class: 'form' }, el('legend', {}, 'Endpoints'), el('small', {}, 'A delivery goes to all of them at once, until one takes it.'), list, add),
-      isNew && el('label', { class: 'check' }, standard, 'Sign as Standard Webhooks, with a new secret'),
-      field('Secret of X-Signature', secret, isNew || !d.signed ? 'Leave it empty to send no X-Signature.' : 'Leave it empty to keep the secret.'),
-      el('details', { open: Boolean(settings.filter) }, el('summary', {}, 'Which calls'), el('div', { class: 'form' },
-        field('Only these', include, 'A type, or a type and an event name that may end in *. One a line; empty takes all.'), field('Not these', exclude))),
+      isNew && [el('label', { class: 'check' }, standard, 'Sign as Standard Webhooks, with this secret'), shown],
+      fields.secret.node,
+      el('details', { open: Boolean(settings.filter) }, el('summary', {}, 'Which calls'), el('div', { class: 'form' }, fields['filter.include'].node, fields['filter.exclude'].node)),
       el('details', {}, el('summary', {}, 'Times and limits'), el('div', { class: 'form' },
-        field('Time of an attempt', timeout, 'Up to 5s.'), field('How long it is attempted', retries, 'Up to 4h.'),
-        field('Between attempts', schedule), field('Attempts a second', rate))),
+        fields.timeout.node, fields.window.node, fields.schedule.node, fields.maxRate.node)),
       wrong,
       el('div', { class: 'actions' }, save, test))
-    ;(isNew ? name : sources).focus({ preventScroll: true })
+    if (isNew) name.focus({ preventScroll: true })
   }
 
   return {
@@ -166,13 +191,34 @@ export default function edit({ destination: id, signal, keys }) {
   }
 }
 
-// A FormError says what is wrong before the server is asked.
-class FormError extends Error {}
+// A FormError says what is wrong with a field before the server is asked.
+class FormError extends Error {
+  constructor(field, message) {
+    super(message)
+    this.field = field
+  }
+}
 
-function endpointOf({ url, headers }) {
+// choice chooses some of these texts, and of those that were chosen before. read returns them.
+function choice(offered, before) {
+  const boxes = [...new Set([...before, ...offered])].sort().map((value) => {
+    const box = el('input', { type: 'checkbox', value, checked: before.includes(value) })
+    return { box, node: el('label', {}, box, el('span', {}, value)) }
+  })
+  const filter = el('input', { type: 'search', autocomplete: 'off', spellcheck: 'false', placeholder: 'Type a part of a name', 'aria-label': 'Filter the sources', hidden: boxes.length <= 8 })
+  filter.addEventListener('input', () => {
+    for (const { box, node } of boxes) node.hidden = !box.value.toLowerCase().includes(filter.value.trim().toLowerCase())
+  })
+  return {
+    node: el('fieldset', { class: 'form' }, el('legend', {}, 'Sources'), filter, el('div', { class: 'kinds', tabindex: 0, role: 'group', 'aria-label': 'Sources' }, boxes.map((b) => b.node))),
+    read: () => boxes.filter((b) => b.box.checked).map((b) => b.box.value),
+  }
+}
+
+function endpointOf({ url, headers }, i) {
   const entries = lines(headers).map((line) => {
     const at = line.indexOf(':')
-    if (at < 1) throw new FormError(`The header "${line}" has no colon behind its name.`)
+    if (at < 1) throw new FormError(`endpoints[${i}].headers`, `"${line}" has no colon behind its name`)
     return [line.slice(0, at).trim(), line.slice(at + 1).trim()]
   })
   return { url: url.value.trim(), ...(entries.length > 0 && { headers: Object.fromEntries(entries) }) }
@@ -187,7 +233,7 @@ function newSecret() {
 export function showSecret(secret, more) {
   const { body, dialog } = open('The secret for the receiver', { stay: true })
   replace(body, el('p', {}, 'Give it to the receiver now: it is not shown again.', more && ` ${more}`),
-    el('div', { class: 'command' }, el('code', {}, secret), copyButton(() => secret)),
+    copied(secret),
     el('div', { class: 'actions' }, el('button', { type: 'button', class: 'primary', onclick: () => dialog.close() }, 'Done')))
 }
 

@@ -47,7 +47,8 @@ export default function tester({ query, signal, keys }) {
     replace(results, el('p', { class: 'none' }, 'Sending…'))
     try {
       const { exchanges } = await post('test', { ...to, types: chosen }, signal)
-      replace(results, exchanges.map(exchange))
+      const first = exchanges.find((e) => e.outcome !== 'delivered')
+      replace(results, exchanges.map((e) => exchange(e, e === first)))
       const taken = exchanges.filter((e) => e.outcome === 'delivered').length
       say(`${taken} of ${plural(exchanges.length, 'request')} taken`)
     } catch (error) {
@@ -72,10 +73,10 @@ export default function tester({ query, signal, keys }) {
   }
 }
 
-// exchange shows one request and its answer.
-export function exchange(e) {
+// exchange shows one request and its answer, folded unless it is to be open.
+export function exchange(e, open = e.outcome !== 'delivered') {
   const [word, tone] = words.outcomes[e.outcome] ?? [e.outcome, 'idle']
-  return el('details', { class: 'panel exchange', open: e.outcome !== 'delivered' },
+  return el('details', { class: 'panel exchange', open },
     el('summary', {},
       el('b', { class: 'type' }, e.type), el('span', { class: 'mono where' }, e.endpoint),
       el('span', { class: 'status' }, e.status || '—'), el('span', { class: 'ms' }, span(e.timing.total)), pill(word, tone)),
