@@ -60,7 +60,7 @@ func (f *Forwarder) statsOf(ctx context.Context, only []string) ([]DestinationSt
 			break
 		}
 		s := of(c.Destination)
-		s.Waiting, s.Oldest = c.Waiting, c.Oldest
+		s.Waiting, s.Behind, s.Oldest = c.Waiting, c.Behind, c.Oldest
 	}
 	all := make([]DestinationStats, 0, len(byID))
 	for _, s := range byID {

@@ -2,7 +2,6 @@ package webhook_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,7 +18,6 @@ import (
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -218,112 +216,6 @@ func TestKeyWaitsForTheLastRequest(t *testing.T) {
 	})
 }
 
-// A doubtful store makes each settlement, but says at first that it has failed.
-type doubtful struct {
-	webhook.Store
-	failed bool
-}
-
-func (q *doubtful) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
-	n, err := q.Store.Settle(ctx, ss)
-	if q.failed = !q.failed; q.failed {
-		return 0, errors.New("the answer of the store is lost")
-	}
-	return n, err
-}
-
-func TestKeyGoesOnAfterASettlementInDoubt(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		r.queue = &doubtful{Store: r.queue}
-		var l ledger
-		l.receiver(r, func(string, int) step.Step { return step.Answer(204) })
-		r.start(webhook.Config{Destinations: []webhook.Destination{keyedCRM()}})
-		must(t, r.ForwardEvents(t.Context(), []string{"crm"}, keyed(5, "a")...))
-		time.Sleep(time.Minute)
-		l.check(t, 5, "a")
-	})
-}
-
-// Behind a delivery that lapses, what has waited for a window lapses at once, whether the destination
-// fails for all keys, so that it is probed, or for one.
-func TestKeysLapseTogether(t *testing.T) {
-	const n, window = 100, time.Hour
-	for _, fails := range []string{"abc", "a"} {
-		t.Run(fails, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig) {
-				var l ledger
-				l.receiver(r, func(id string, _ int) step.Step {
-					if strings.Contains(fails, id[:1]) {
-						return step.Answer(503)
-					}
-					return step.Answer(204)
-				})
-				r.start(webhook.Config{Destinations: []webhook.Destination{keyedCRM()}, Window: window})
-				events := keyed(n, "a", "b", "c")
-				half := len(events) / 2
-				must(t, r.ForwardEvents(t.Context(), []string{"crm"}, events[:half]...))
-				time.Sleep(window / 2)
-				must(t, r.ForwardEvents(t.Context(), []string{"crm"}, events[half:]...))
-				time.Sleep(window/2 - time.Minute)
-				if got, want := r.counts(), (webhook.Counts{Waiting: len(fails) * n, Behind: len(fails) * (n - 1)}); got != want {
-					t.Errorf("before the end of the window the store has %+v, want %+v", got, want)
-				}
-				time.Sleep(2 * time.Minute)
-				if got, want := r.counts(), (webhook.Counts{Waiting: len(fails) * n / 2, Behind: len(fails) * (n/2 - 1), Dead: len(fails) * n / 2}); got != want {
-					t.Errorf("after the first window the store has %+v, want %+v", got, want)
-				}
-				time.Sleep(window)
-				if got, want := r.counts(), (webhook.Counts{Dead: len(fails) * n}); got != want {
-					t.Errorf("after another window the store has %+v, want %+v", got, want)
-				}
-				l.check(t, 1)
-				for _, d := range r.dead() {
-					if d.Reason != webhook.ReasonExpired {
-						t.Errorf("%s is dead with the reason %q, want %q", d.ID, d.Reason, webhook.ReasonExpired)
-					}
-				}
-			})
-		})
-	}
-}
-
-// RetryAll keeps the order of a key, and puts it behind what waits. DiscardAll of what waits lets nothing
-// of a key slip through.
-func TestRetryAllKeepsOrder(t *testing.T) {
-	const n = 600 // several pages
-	inBubble(t, func(t *testing.T, r *rig) {
-		var l, again ledger
-		refuse := true
-		r.network.Receiver(hook, "", webhooktest.Do(func(q *webhooktest.Request) step.Step {
-			id := q.Header.Get("webhook-id")
-			if refuse {
-				defer l.begin(id)()
-				return step.Answer(404)
-			}
-			defer again.begin(id)()
-			return step.Answer(503)
-		}))
-		r.start(webhook.Config{Destinations: []webhook.Destination{keyedCRM()}})
-		must(t, r.ForwardEvents(t.Context(), []string{"crm"}, keyed(n, "a")...))
-		time.Sleep(time.Minute)
-		l.check(t, n, "a")
-		refuse = false
-		if got, err := last(r.RetryAll(t.Context(), webhook.Query{})); got != n || err != nil {
-			t.Fatalf("RetryAll retries %d, %v; want %d", got, err, n)
-		}
-		time.Sleep(time.Minute)
-		for i, d := range collect(t, r.Deliveries(t.Context(), webhook.Query{Oldest: true})) {
-			if want := fmt.Sprint("a-", i+1); d.ID != want {
-				t.Fatalf("delivery %d after RetryAll is %s, want %s", i, d.ID, want)
-			}
-		}
-		if got, err := last(r.DiscardAll(t.Context(), webhook.Query{States: []webhook.State{webhook.StateBehind, webhook.StateWaiting}})); got != n || err != nil {
-			t.Fatalf("DiscardAll discards %d, %v; want %d", got, err, n)
-		}
-		again.check(t, 1, "a")
-	})
-}
-
 // With OrderByUser, calls of one user come one after the other, and events with a Key keep theirs.
 func TestOrderByUser(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -358,5 +250,89 @@ func TestOrderByUser(t *testing.T) {
 		if diff := cmp.Diff(map[string]int{"crm u1": 2, "crm u2": 2}, behind); diff != "" {
 			t.Errorf("deliveries that are behind others, by destination and key (-want +got)\n%s", diff)
 		}
+	})
+}
+
+// A pause, batches, a destination that is disabled and a filter leave the order as it is.
+func TestKeysKeepOrderThroughSettings(t *testing.T) {
+	const n = 12
+	t.Run("pause", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			var l ledger
+			l.receiver(r, func(string, int) step.Step { return step.Answer(204) })
+			r.start(webhook.Config{Destinations: []webhook.Destination{keyedCRM()}, Window: time.Hour})
+			must(t, r.ForwardEvents(t.Context(), []string{"crm"}, keyed(n, "a", "b")...))
+			time.Sleep(35 * time.Millisecond)
+			must(t, r.Pause(t.Context(), "crm"))
+			time.Sleep(2 * time.Hour)
+			all, err := r.DestinationStats(t.Context())
+			if err != nil || len(all) != 1 || all[0].Waiting == 0 || all[0].Behind != all[0].Waiting-2 {
+				t.Errorf("DestinationStats() = %+v, %v; want all that waits behind two", all, err)
+			}
+			must(t, r.Resume(t.Context(), "crm"))
+			time.Sleep(time.Minute)
+			l.check(t, n, "a", "b")
+			if got := r.counts(); got != (webhook.Counts{}) {
+				t.Errorf("the store has %+v, want nothing", got)
+			}
+		})
+	})
+	t.Run("batches", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			d := batched(webhook.Batch{MaxEvents: 5, MaxWait: time.Second})
+			recv := r.network.Receiver(hook, "shh", step.Answer(503), step.Answer(204), step.Answer(413), step.Answer(204))
+			r.start(webhook.Config{Destinations: []webhook.Destination{d}})
+			must(t, r.ForwardEvents(t.Context(), []string{"crm"}, keyed(n, "a", "b", "c")...))
+			time.Sleep(time.Hour)
+			seen := make(map[string][]string)
+			for _, q := range recv.Requests() {
+				in := make(map[string]bool)
+				for _, e := range testkit.Must(q.Events()) {
+					key, _, _ := strings.Cut(e.ID, "-")
+					if in[key] {
+						t.Errorf("request %d has two events with the key %s", q.Number, key)
+					}
+					in[key] = true
+					if !slices.Contains(seen[key], e.ID) {
+						seen[key] = append(seen[key], e.ID)
+					} else if seen[key][len(seen[key])-1] != e.ID {
+						t.Errorf("request %d has %s again, after %v", q.Number, e.ID, seen[key])
+					}
+				}
+			}
+			want := map[string][]string{"a": idsOf("a", n), "b": idsOf("b", n), "c": idsOf("c", n)}
+			if diff := cmp.Diff(want, seen); diff != "" {
+				t.Errorf("first requests by key (-want +got)\n%s", diff)
+			}
+			if got := r.counts(); got != (webhook.Counts{}) {
+				t.Errorf("the store has %+v, want nothing", got)
+			}
+		})
+	})
+	t.Run("disabled and buried", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.network.Receiver(hook, "", step.Answer(410))
+			r.start(webhook.Config{Destinations: []webhook.Destination{keyedCRM()}, DisableGone: true, BuryDisabled: true})
+			must(t, r.ForwardEvents(t.Context(), []string{"crm"}, keyed(n, "a", "b")...))
+			time.Sleep(time.Minute)
+			if got, want := r.counts(), (webhook.Counts{Dead: 2 * n}); got != want {
+				t.Errorf("the store has %+v, want %+v", got, want)
+			}
+		})
+	})
+	t.Run("filter", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			var l ledger
+			l.receiver(r, func(string, int) step.Step { return step.Answer(204) })
+			d := keyedCRM()
+			d.Filter.Exclude = []string{"left.out"}
+			r.start(webhook.Config{Destinations: []webhook.Destination{d}})
+			for _, e := range keyed(n, "a") {
+				out := testkit.Must(new(event.Encoder).Encode(&event.Custom{Type: "left.out", Key: "a"}))
+				must(t, r.ForwardEvents(t.Context(), []string{"crm"}, out, e, out))
+			}
+			time.Sleep(time.Minute)
+			l.check(t, n, "a")
+		})
 	})
 }

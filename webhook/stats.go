@@ -66,6 +66,7 @@ type DestinationStats struct {
 
 	InFlight, Ready int       // as in Stats
 	Waiting         int       // deliveries in the store, including those in flight
+	Behind          int       // those of them that are behind another one with their Key
 	Oldest          time.Time // the earliest Due of those that are not claimed, zero if there are none
 }
 

@@ -46,7 +46,7 @@ func TestWrongCalls(t *testing.T) {
 		{"deliveries|list", `no command "list"; did you mean ls?`, exitUsage},
 		{"deliveries|ls|m1", `unexpected argument "m1"`, exitUsage},
 		{"deliveries|ls|--reason|odd", `invalid argument "odd" for "--reason" flag: want one of timeout, dns`, exitUsage},
-		{"deliveries|ls|--state|failing", `invalid argument "failing" for "--state" flag: want one of waiting, claimed, delivered, dead`, exitUsage},
+		{"deliveries|ls|--state|failing", `invalid argument "failing" for "--state" flag: want one of behind, waiting, claimed, delivered, dead`, exitUsage},
 		{"deliveries|ls|--limit|0", `invalid argument "0" for "--limit" flag: want a number from 1 to 1000000`, exitUsage},
 		{"deliveries|ls|--limit|many", `invalid argument "many" for "--limit" flag: want a number from 1 to`, exitUsage},
 		{"deliveries|ls|--from|noon", `invalid argument "noon" for "--from" flag: want a time such as`, exitUsage},

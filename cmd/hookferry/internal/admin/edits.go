@@ -109,7 +109,7 @@ func deleteDestination(q *request) (any, error) {
 	}
 	var became webhook.Progress
 	if q.param(api.ParamWaiting) == api.WaitingDiscard {
-		waiting := webhook.Query{Destinations: []string{q.PathValue("destination")}, States: []webhook.State{webhook.StateWaiting, webhook.StateClaimed}}
+		waiting := webhook.Query{Destinations: []string{q.PathValue("destination")}, States: []webhook.State{webhook.StateBehind, webhook.StateWaiting, webhook.StateClaimed}}
 		for n, err := range q.config.Forwarder.DiscardAll(q.Context(), waiting) {
 			if became = n; err != nil {
 				return nil, fmt.Errorf("the destination is deleted, but its waiting deliveries are not: %w", err)

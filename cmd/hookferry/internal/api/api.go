@@ -480,7 +480,7 @@ const (
 )
 
 // DeliveryStates are the states of deliveries.
-var DeliveryStates = []string{string(webhook.StateWaiting), string(webhook.StateClaimed), string(webhook.StateDelivered), string(webhook.StateDead)}
+var DeliveryStates = []string{string(webhook.StateBehind), string(webhook.StateWaiting), string(webhook.StateClaimed), string(webhook.StateDelivered), string(webhook.StateDead)}
 
 // Count is how many deliveries a query selects.
 type Count struct {

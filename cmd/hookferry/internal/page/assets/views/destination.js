@@ -66,7 +66,7 @@ export default function destination({ destination: id, tab = '', every, signal, 
   const queue = el('tbody', {})
   const nothing = el('p', { class: 'none', hidden: true }, 'Nothing waits.')
   const queued = table('What waits', ['Due', 'Type', 'Delivery', ['Tries', 'n'], 'Last answer'], queue)
-  const waiting = { destination: [id], state: ['waiting', 'claimed'] }
+  const waiting = { destination: [id], state: ['behind', 'waiting', 'claimed'] }
   const drop = el('button', { type: 'button', class: 'small', hidden: true, onclick: () => change('discard', { query: waiting }) }, 'Discard all…')
   const more = el('a', { href: `#/deliveries?${new URLSearchParams({ destination: id, state: 'waiting' })}` }, 'All of them')
   const queuePanel = panel('What waits', { actions: [more, drop] }, queued, nothing)
@@ -214,7 +214,7 @@ function eventRow(e) {
 
 function waitingRow(destination, d) {
   return el('tr', {},
-    el('td', { class: 'when' }, time(d.due)),
+    el('td', { class: 'when' }, d.state === 'behind' ? 'behind another' : time(d.due)),
     el('td', {}, d.type, d.event && el('small', {}, d.event)),
     el('th', { scope: 'row', class: 'mono' }, el('a', { href: deliveryRoute(destination, d) }, d.id), d.user && el('small', {}, d.user)),
     el('td', { class: 'n' }, d.tries),
