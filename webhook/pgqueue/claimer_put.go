@@ -25,7 +25,9 @@ func (cl *claimer) store(puts []*put) {
 		cl.memory.mu.Lock()
 		defer cl.memory.mu.Unlock()
 		if err != nil {
-			cl.memory.report(drafts...)
+			if !hasCode(err, lockNotAvailable, deadlockDetected) { // after these nothing is stored
+				cl.memory.report(drafts...)
+			}
 			return err
 		}
 		cl.stored(drafts, node, r)
@@ -38,8 +40,13 @@ func (cl *claimer) store(puts []*put) {
 	cl.trim(context.Background())
 }
 
+// shortBacklog is the age of an unclaimed backlog behind which this node still claims deliveries with a Key.
+// Each has a row of its own, and to claim it later costs as much as to put it. So a short backlog, which
+// is fetched first, must not have all that follows claimed later.
+const shortBacklog = time.Second
+
 // claimDrafts sets the field mine of the drafts that this node claims: those that are due soon and fit
-// into cacheBytes, if the database has no earlier unclaimed chunk of their queue. It returns the id of
+// into cacheBytes, if the database has no earlier unclaimed chunk of their queue; see also shortBacklog. It returns the id of
 // this node.
 func (cl *claimer) claimDrafts(drafts []*draft) int64 {
 	cl.memory.mu.Lock()
@@ -55,7 +62,11 @@ func (cl *claimer) claimDrafts(drafts []*draft) int64 {
 	for _, d := range drafts {
 		size := int64(len(d.data) + len(d.entries)*itemBytes)
 		q := cl.memory.queues[d.queue]
-		if d.mine = delivers && d.due <= soon && size <= room && (q == nil || q.beyond > d.due); d.mine {
+		earlier := d.due
+		if d.order.Valid {
+			earlier -= shortBacklog.Microseconds()
+		}
+		if d.mine = delivers && d.due <= soon && size <= room && (q == nil || q.beyond > earlier); d.mine {
 			room -= size
 		}
 	}
