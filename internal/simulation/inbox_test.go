@@ -130,7 +130,7 @@ func simulateExchange(t *testing.T, seed uint64, plant func(*memdb.Client) inbox
 	collect()
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
-		w := &world{t: t, seed: seed, ledger: newLedger(), open: open, capacity: diskSize}
+		w := &world{t: t, seed: seed, ledger: newLedger(), orders: newOrders(), open: open, capacity: diskSize}
 		w.rnd, w.turns = w.random("world"), newTurns(w.random("turns"))
 		defer w.turns.close()
 		w.useDisk(simdisk.New(seed))
