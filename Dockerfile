@@ -14,6 +14,7 @@ COPY soak/go.mod soak/
 COPY cmd/hookferry/go.mod cmd/hookferry/go.sum cmd/hookferry/
 COPY webhook/natsqueue/go.mod webhook/natsqueue/go.sum webhook/natsqueue/
 COPY webhook/pgqueue/go.mod webhook/pgqueue/go.sum webhook/pgqueue/
+COPY webhook/webhookotel/go.mod webhook/webhookotel/go.sum webhook/webhookotel/
 COPY webhook/webhookprom/go.mod webhook/webhookprom/go.sum webhook/webhookprom/
 RUN go mod download
 # With .git, of which the program knows its version.

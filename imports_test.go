@@ -202,6 +202,14 @@ var walls = []struct {
 		why: "it reads the forwarder, for programs that have Prometheus's client already",
 	},
 	{
+		name: "traces for OpenTelemetry",
+		of:   []string{module + "/webhook/webhookotel"},
+		may: slices.Concat(forwarder, []string{module + "/collector", "go.opentelemetry.io/otel/attribute/...", "go.opentelemetry.io/otel/codes",
+			"go.opentelemetry.io/otel/propagation/...", "go.opentelemetry.io/otel/semconv/...", "go.opentelemetry.io/otel/trace/...",
+			"go.opentelemetry.io/otel/baggage", "go.opentelemetry.io/otel/internal/...", "github.com/cespare/xxhash/v2"}),
+		why: "the program that embeds the forwarder chooses OpenTelemetry's SDK and exporter",
+	},
+	{
 		name: "collector",
 		of:   []string{module + "/collector"},
 		may:  events,
@@ -240,7 +248,7 @@ type listedPackage struct {
 func goList(t *testing.T, goos string) map[string]listedPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly,Module",
-		"./...", "./cmd/hookferry/...", "./webhook/natsqueue/...", "./webhook/pgqueue/...", "./webhook/webhookprom/...")
+		"./...", "./cmd/hookferry/...", "./webhook/natsqueue/...", "./webhook/pgqueue/...", "./webhook/webhookotel/...", "./webhook/webhookprom/...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -355,7 +363,7 @@ func TestPackagesImportOnlyWhatTheirWallAllows(t *testing.T) {
 					}
 				}
 			}
-			want := []string{"examples", module + "/cmd/hookferry", module + "/webhook/natsqueue", module + "/webhook/pgqueue", module + "/webhook/webhookprom"}
+			want := []string{"examples", module + "/cmd/hookferry", module + "/webhook/natsqueue", module + "/webhook/pgqueue", module + "/webhook/webhookotel", module + "/webhook/webhookprom"}
 			if got := slices.Sorted(maps.Keys(checked)); !slices.Equal(got, want) {
 				t.Errorf("checked the modules %q, want %q", got, want)
 			}
@@ -378,7 +386,7 @@ func TestModulesRequireTheCurrentVersion(t *testing.T) {
 		}
 	}
 	required := map[string]bool{}
-	for _, dir := range []string{"cmd/hookferry", "webhook/natsqueue", "webhook/pgqueue", "webhook/webhookprom"} {
+	for _, dir := range []string{"cmd/hookferry", "webhook/natsqueue", "webhook/pgqueue", "webhook/webhookotel", "webhook/webhookprom"} {
 		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if err != nil {
 			t.Fatal(err)
@@ -394,8 +402,8 @@ func TestModulesRequireTheCurrentVersion(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(required, provided); diff != "" || len(required) != 4 {
-		t.Errorf("versions that the go.mod files require and go.work provides, want 4 and the same (-required +provided):\n%s", diff)
+	if diff := cmp.Diff(required, provided); diff != "" || len(required) != 5 {
+		t.Errorf("versions that the go.mod files require and go.work provides, want 5 and the same (-required +provided):\n%s", diff)
 	}
 }
 

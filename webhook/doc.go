@@ -72,8 +72,9 @@
 //
 // [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page or an alert, and the module
 // webhook/webhookprom makes Prometheus metrics of them. An [Observer] is called for each request.
-// With OpenTelemetry, event.ContextWithTrace takes the headers of your span, which every attempt
-// sends. Attempted can make a span from a.At to a.End(), whose parent is in a.Trace.
+// The module webhook/webhookotel makes OpenTelemetry spans, whose parent is the span in the context of
+// Forward, and every attempt sends that span. Without OpenTelemetry, event.ContextWithTrace takes
+// the headers of the span.
 //
 // # Security
 //

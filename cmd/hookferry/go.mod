@@ -8,6 +8,7 @@ require (
 	github.com/hookferry/analytics v0.1.0
 	github.com/hookferry/analytics/webhook/natsqueue v0.1.0
 	github.com/hookferry/analytics/webhook/pgqueue v0.1.0
+	github.com/hookferry/analytics/webhook/webhookotel v0.1.0
 	github.com/hookferry/analytics/webhook/webhookprom v0.1.0
 )
 

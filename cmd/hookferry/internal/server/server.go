@@ -235,7 +235,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		if err != nil {
 			return &SettingError{"tracing", err}
 		}
-		watching = append(watching, s.tracer)
+		watching = append(watching, s.tracer.Deliveries)
 	}
 	s.tenants, err = tenants.New(s.store.Store, tenants.Config{AllowAddresses: settings.Webhooks.Allow, Logger: s.Logger})
 	if err != nil {
@@ -267,7 +267,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 func (s *server) public(l net.Listener) (*http.Server, *conns, error) {
 	s.ready.next, s.ready.store = s.forwarder, s.store.ready
 	if s.tracer != nil {
-		s.ready.next = s.tracer.Forwarder(s.forwarder)
+		s.ready.next = s.tracer.Deliveries.Forwarder(s.forwarder)
 	}
 	s.access = accessLog{logger: s.Logger, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
 	var headers []string

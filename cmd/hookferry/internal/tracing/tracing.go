@@ -7,7 +7,7 @@
 //	  ├ attempt    one request to an endpoint
 //	  └ deliver    a delivery, from put until it was delivered or given up
 //
-// Deliveries are stored with the context of put, so the trace also has attempts after a restart.
+// Package webhookotel makes the spans below receive. This package makes receive, and sends all.
 package tracing
 
 import (
@@ -39,6 +39,7 @@ import (
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhookotel"
 )
 
 // Config says where traces go. All else is in environment variables: OTEL_SERVICE_NAME,
@@ -60,12 +61,11 @@ func Wanted(endpoint string, getenv func(string) string) bool {
 // A Tracer creates the spans, and sends them in batches in the background. While 2,048 spans wait
 // (OTEL_BSP_MAX_QUEUE_SIZE), it drops new ones. It is safe for concurrent use.
 type Tracer struct {
-	provider *sdk.TracerProvider
-	tracer   trace.Tracer
-	trust    bool // spans of clients become parents
+	Deliveries *webhookotel.Tracer // makes the spans put, attempt and deliver
+	provider   *sdk.TracerProvider
+	tracer     trace.Tracer
+	trust      bool // spans of clients become parents
 }
-
-var _ webhook.Observer = (*Tracer)(nil)
 
 // Start returns a Tracer. The receiver of the traces may be down.
 func Start(ctx context.Context, c Config) (*Tracer, error) {
@@ -109,7 +109,7 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 	}
 	provider := sdk.NewTracerProvider(options...)
 	tracer := provider.Tracer("github.com/hookferry/analytics/cmd/hookferry", trace.WithSchemaURL(semconv.SchemaURL))
-	return &Tracer{provider, tracer, c.TrustClients}, nil
+	return &Tracer{webhookotel.New(provider), provider, tracer, c.TrustClients}, nil
 }
 
 // proxy returns the proxy for a request of the exporter, by the environment variables. It also
@@ -222,120 +222,4 @@ func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOpti
 
 func extract(ctx context.Context, t event.Trace) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
-}
-
-func (t *Tracer) Forwarder(next collector.Forwarder) collector.Forwarder { return &forwarder{t, next} }
-
-type forwarder struct {
-	*Tracer
-	next collector.Forwarder
-}
-
-func (f *forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
-	ctx, span := f.tracer.Start(ctx, "put", trace.WithAttributes(
-		attribute.Int("hookferry.events", len(events)), attribute.Int("hookferry.destinations", len(destinations))))
-	defer span.End()
-	headers := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, headers)
-	ctx = event.ContextWithTrace(ctx, headers["traceparent"], headers["tracestate"])
-	err := f.next.ForwardEvents(ctx, destinations, events...)
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-	}
-	return err
-}
-
-// parent returns a context with the put span of a delivery, and whether that span is recorded.
-func parent(t event.Trace) (context.Context, bool) {
-	ctx := extract(context.Background(), t)
-	return ctx, trace.SpanContextFromContext(ctx).IsSampled()
-}
-
-// Accepted implements webhook.Observer.
-func (t *Tracer) Accepted(webhook.Accepted) {}
-
-// Attempted implements webhook.Observer. The request of a batch has a span in each trace.
-func (t *Tracer) Attempted(a webhook.Attempted) {
-	if a.Batch == nil {
-		t.attempted(&a, &a.Delivery)
-	}
-	for _, d := range a.Batch {
-		a.Try = d.Tries + 1
-		t.attempted(&a, d)
-	}
-}
-
-func (t *Tracer) attempted(a *webhook.Attempted, d *webhook.Delivery) {
-	ctx, recorded := parent(d.Trace)
-	if !recorded {
-		return
-	}
-	attributes := append(about(d.Destination, d.MessageID, d.Type),
-		attribute.Int("hookferry.try", a.Try),
-		attribute.String("hookferry.outcome", string(a.Outcome)),
-		semconv.HTTPRequestMethodPost)
-	attributes = append(attributes, server(a.Endpoint)...)
-	if a.Batch != nil {
-		attributes = append(attributes, attribute.Int("hookferry.batch.size", len(a.Batch)))
-	}
-	if a.Try > 1 {
-		attributes = append(attributes, semconv.HTTPRequestResendCount(a.Try-1))
-	}
-	if a.Status != 0 {
-		attributes = append(attributes, semconv.HTTPResponseStatusCode(a.Status))
-	}
-	if a.Reason != "" {
-		attributes = append(attributes, semconv.ErrorTypeKey.String(string(a.Reason)))
-	}
-	_, span := t.tracer.Start(ctx, "attempt", trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithTimestamp(a.At), trace.WithAttributes(attributes...))
-	if a.Reason != "" {
-		span.SetStatus(codes.Error, a.Error)
-	}
-	span.End(trace.WithTimestamp(a.End()))
-}
-
-// server returns the attributes of an endpoint. The caller has removed user and query from the URL.
-func server(endpoint string) []attribute.KeyValue {
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" {
-		return nil
-	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		port = map[string]int{"http": 80, "https": 443}[u.Scheme]
-	}
-	return []attribute.KeyValue{semconv.URLFull(endpoint), semconv.ServerAddress(u.Hostname()), semconv.ServerPort(port)}
-}
-
-// Ended implements webhook.Observer.
-func (t *Tracer) Ended(e webhook.Record) {
-	d := &e.Delivery
-	ctx, recorded := parent(d.Trace)
-	if !recorded {
-		return
-	}
-	_, span := t.tracer.Start(ctx, "deliver", trace.WithTimestamp(d.Accepted), trace.WithAttributes(about(d.Destination, d.MessageID, d.Type)...))
-	if e.Reason != "" {
-		span.SetAttributes(semconv.ErrorTypeKey.String(string(e.Reason)))
-		span.SetStatus(codes.Error, "given up: "+string(e.Reason))
-	}
-	end := e.At
-	if end.Before(d.Accepted) { // the clock was set back
-		end = d.Accepted
-	}
-	span.End(trace.WithTimestamp(end))
-}
-
-// about returns the attributes that name the delivery of a span, as valid UTF-8: other programs may
-// write other names into a shared store, and for one the receiver would refuse its whole batch.
-func about(destination, id, kind string) []attribute.KeyValue {
-	text := func(key, value string) attribute.KeyValue {
-		return attribute.String(key, strings.ToValidUTF8(value, "\uFFFD"))
-	}
-	return []attribute.KeyValue{
-		text("hookferry.destination", destination),
-		text("hookferry.message_id", id),
-		text("hookferry.type", kind),
-	}
 }

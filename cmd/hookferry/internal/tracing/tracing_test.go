@@ -125,7 +125,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	defer network.Close()
 	toGood := network.Receiver("http://good.example/hook", "", step.Answer(503), step.Answer(200))
 	network.Receiver("http://gone.example/hook", "", step.Answer(410))
-	observer := &ends{tracer, make(chan webhook.Record, 2)}
+	observer := &ends{tracer.Deliveries, make(chan webhook.Record, 2)}
 	forwarder, err := webhook.New(webhook.Config{
 		Store: testkit.Must(memqueue.Open(memqueue.Config{})),
 		Destinations: []webhook.Destination{
@@ -139,7 +139,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 		t.Fatal(err)
 	}
 	handler, err := collector.New(collector.Config{
-		Forwarder: tracer.Forwarder(forwarder),
+		Forwarder: tracer.Deliveries.Forwarder(forwarder),
 		Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"good", "gone"}}}),
 		Answered:  tracer.Answered,
 	})
@@ -391,7 +391,7 @@ func TestHangingReceiverDelaysOnlyShutdown(t *testing.T) {
 		tracer := start(t, Config{Tracing: config.Tracing{Endpoint: url, Sample: 1}, Dial: network.DialContext})
 		attempted := webhook.Attempted{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}}
 		for range 10_000 { // the queue has room for 2,048
-			tracer.Attempted(attempted)
+			tracer.Deliveries.Attempted(attempted)
 		}
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -414,7 +414,7 @@ func export(t *testing.T, headers map[string]signature.Secret, handle http.Handl
 			Tracing: config.Tracing{Endpoint: url, Headers: headers, Sample: 1},
 			Dial:    network.DialContext, Logger: slog.New(slog.NewTextHandler(&text, nil)),
 		})
-		tracer.Ended(webhook.Record{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
+		tracer.Deliveries.Ended(webhook.Record{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
 		if err := tracer.Shutdown(context.Background()); err != nil {
 			text.WriteString(err.Error())
 		}
@@ -507,46 +507,6 @@ func TestWrongVariablesAreLoggedWithoutValues(t *testing.T) {
 	}
 }
 
-// TestServerPortFollowsScheme shows that a URL without a port has the port of its scheme.
-func TestServerPortFollowsScheme(t *testing.T) {
-	for endpoint, want := range map[string]string{
-		"https://crm.example/hook":    "crm.example 443",
-		"http://crm.example/":         "crm.example 80",
-		"https://[::1]:8443/hook":     "::1 8443",
-		"":                            "",
-		"https://b\u00fccher.example": "b\u00fccher.example 443",
-	} {
-		got := ""
-		for _, kv := range server(endpoint) {
-			if kv.Key != "url.full" {
-				got = strings.TrimSpace(got + " " + kv.Value.String())
-			}
-		}
-		if got != want {
-			t.Errorf("server(%q) = %q, want %q", endpoint, got, want)
-		}
-	}
-}
-
-// TestUntracedDeliveriesMakeNoSpans shows that deliveries without a trace, or with a trace that is
-// not sampled, make no spans.
-func TestUntracedDeliveriesMakeNoSpans(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		to := newReceiver(t)
-		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
-		for _, parent := range []string{"", "00-" + traceID + "-" + caller + "-00", "x"} {
-			tracer.Attempted(webhook.Attempted{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
-			tracer.Ended(webhook.Record{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
-		}
-		if err := tracer.Shutdown(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		if len(to.spans) != 0 {
-			t.Errorf("the tracer sent the spans %v, want none", to.spans)
-		}
-	})
-}
-
 // TestRefusedPutIsAFailedSpan shows that a failing store makes failed spans, with the status of the
 // answer.
 func TestRefusedPutIsAFailedSpan(t *testing.T) {
@@ -554,7 +514,7 @@ func TestRefusedPutIsAFailedSpan(t *testing.T) {
 		to := newReceiver(t)
 		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
 		handler, err := collector.New(collector.Config{
-			Forwarder: tracer.Forwarder(fullForwarder{}),
+			Forwarder: tracer.Deliveries.Forwarder(fullForwarder{}),
 			Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"a"}}}),
 			Answered:  tracer.Answered,
 		})
@@ -606,28 +566,4 @@ func TestWanted(t *testing.T) {
 			t.Errorf("%s: Wanted = %v, want %v", tt.name, got, tt.want)
 		}
 	}
-}
-
-// TestSpansReplaceInvalidUTF8 shows that names that are not UTF-8 do not lose spans.
-func TestSpansReplaceInvalidUTF8(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newReceiver(t)
-		tracer := r.start(t, "", Config{Tracing: config.Tracing{Sample: 1}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-		trace, now := event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
-		tracer.Attempted(webhook.Attempted{Delivery: webhook.Delivery{Destination: "c\xffm", MessageID: "m\xff", Type: "t\xff", Trace: trace}, Attempt: webhook.Attempt{At: now}})
-		tracer.Ended(webhook.Record{At: now, Delivery: webhook.Delivery{Destination: "crm", MessageID: "m1", Type: "track", Trace: trace, Accepted: now}})
-		if err := tracer.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		var got []string
-		for _, s := range r.spans {
-			of := attributes(s.Attributes)
-			got = append(got, fmt.Sprintf("%s %s %s %s", s.Name, of["hookferry.destination"], of["hookferry.message_id"], of["hookferry.type"]))
-		}
-		if want := []string{"attempt c\uFFFDm m\uFFFD t\uFFFD", "deliver crm m1 track"}; !slices.Equal(got, want) {
-			t.Errorf("spans %q, want %q", got, want)
-		}
-	})
 }
