@@ -11,6 +11,9 @@ import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
 const parts = { '': 'Overview', settings: 'Settings', trouble: 'Speed and failures' }
 
+// A phone shows less of each list, so that the page stays short.
+const narrow = () => matchMedia('(max-width: 560px)').matches
+
 export default function destination({ destination: id, tab = '', every, signal, keys }) {
   const state = pill('', 'idle')
   const why = el('p', { class: 'lead' })
@@ -71,7 +74,7 @@ export default function destination({ destination: id, tab = '', every, signal, 
   const more = el('a', { href: `#/deliveries?${new URLSearchParams({ destination: id, state: 'waiting' })}` }, 'All of them')
   const queuePanel = panel('What waits', { actions: [more, drop] }, queued, nothing)
   async function refreshQueue() {
-    const { items } = await get('deliveries', { ...waiting, order: 'oldest', limit: 10 }, signal)
+    const { items } = await get('deliveries', { ...waiting, order: 'oldest', limit: narrow() ? 3 : 10 }, signal)
     drop.hidden = queued.hidden = items.length === 0
     nothing.hidden = items.length > 0
     keyed(queue, items, (d) => JSON.stringify([d.key, d.due, d.tries]), (d) => ({ node: waitingRow(id, d) }))
@@ -183,7 +186,7 @@ export default function destination({ destination: id, tab = '', every, signal, 
   if (tab !== 'settings') every(1_000, refreshSeries)
   if (tab === '') every(2_000, refreshQueue)
   if (tab === '') every(2_000, async () => {
-    const { events } = await get('events', { destination: id, limit: 20 }, signal)
+    const { events } = await get('events', { destination: id, limit: narrow() ? 5 : 20 }, signal)
     none.hidden = events.length > 0
     recent.hidden = events.length === 0
     keyed(rows, events, (e) => e.seq, (e) => ({ node: eventRow(e) }))
