@@ -7,7 +7,7 @@ import { confirm, deliveryRoute, destinationInput, destinationLink, lastAnswer, 
 import * as words from '../words.js'
 
 // page is how many are listed at a time. For a page that few fit, the server is asked most times.
-const page = 50
+const page = matchMedia('(max-width: 560px)').matches ? 20 : 50
 const most = 20
 
 const ages = [['', 'Any time'], ['15m', 'Last 15 min'], ['1h', 'Last hour'], ['24h', 'Last 24 h'], ['7d', 'Last 7 days'], ['own', 'From … to …']]
