@@ -734,6 +734,12 @@ for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
       }
       if (view === '#/events') await page.locator('.event:not([hidden])').first().click()
       assert.equal(await overflow(page), 0, `pixels that ${view} is too wide`)
+      if (width < 560) {
+        await page.setViewportSize({ width: 390, height: 844 })
+        const tall = await page.evaluate(() => document.documentElement.scrollHeight)
+        assert.ok(tall <= 4 * 844, `${view} is ${tall} px high, at 390 px`)
+        await page.setViewportSize({ width, height: 740 })
+      }
       if (view === '#/deliveries' && width < 560) {
         assert.equal(await page.getByRole('group', { name: 'Deliveries' }).evaluate((box) => box.scrollWidth - box.clientWidth), 0, 'pixels that deliveries are too wide')
       }
