@@ -144,9 +144,10 @@ func (d *Disk) OnTurn(turn func(Op)) {
 }
 
 // OnOp makes the disk call the function fault before each operation. The disk holds no lock during
-// the call, so fault may wait. If fault returns an error, the operation fails with this error. A
-// failed Write may then have written a part of its data. A failed Sync may have saved some writes
-// and lost the others for ever. OnOp(nil) makes the disk call no function.
+// the call, so fault may wait, and several goroutines may call it at once. If fault returns an
+// error, the operation fails with this error. A failed Write may then have written a part of its
+// data. A failed Sync may have saved some writes and lost the others for ever. OnOp(nil) makes the
+// disk call no function.
 func (d *Disk) OnOp(fault func(Op) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -191,9 +192,10 @@ func TestOpenOnFailingDisk(t *testing.T) {
 		d := smallDisk(1)
 		for n := 1; ; n++ {
 			first := d.Ops()
-			failed := false
+			var failed atomic.Bool
 			d.OnOp(func(op simdisk.Op) error {
-				if failed = failed || op.N == first+n; op.N == first+n {
+				if op.N == first+n {
+					failed.Store(true)
 					return syscall.EIO
 				}
 				return nil
@@ -220,7 +222,7 @@ func TestOpenOnFailingDisk(t *testing.T) {
 				l.s.Close()
 			}
 			d = d.Reboot(simdisk.Power)
-			if !failed && n > 40 {
+			if !failed.Load() && n > 40 {
 				return
 			}
 		}
@@ -245,12 +247,12 @@ func TestUnreadableDeliveryHidesNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		var bad int64
+		var bad atomic.Int64
 		d.OnOp(func(op simdisk.Op) error {
-			if bad == 0 && op.Kind == simdisk.Read {
-				bad = op.Off
+			if op.Kind != simdisk.Read {
+				return nil
 			}
-			if op.Kind == simdisk.Read && op.Off == bad {
+			if bad.CompareAndSwap(0, op.Off); op.Off == bad.Load() {
 				return syscall.EIO
 			}
 			return nil

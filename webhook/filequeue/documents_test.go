@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -52,10 +53,10 @@ func testDocumentsInTables(t *testing.T, seed uint64) {
 		if err != nil {
 			t.Fatalf("seed %d, life %d: %v", seed, life, err)
 		}
-		failing := 0
+		var ops atomic.Int64 // of the writer and the janitor
 		if life%2 == 1 {
-			d.OnOp(func(op simdisk.Op) error { // the calls run one by one, as the janitor waits for the writer
-				if failing++; op.Kind == simdisk.Sync && failing%23 == 0 {
+			d.OnOp(func(op simdisk.Op) error {
+				if n := ops.Add(1); op.Kind == simdisk.Sync && n%23 == 0 {
 					return syscall.EIO
 				}
 				return nil

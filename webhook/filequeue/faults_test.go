@@ -112,14 +112,13 @@ func TestDeliveryClaimedDuringMergeDoesNotComeBack(t *testing.T) {
 		done := func() { r.settle(store.Done, r.put("other", 500, true)) }
 		const length = 3000
 		r.put("slow", length, false)
-		var copying, fetched bool
+		var copying, fetched atomic.Bool
 		var claimed []store.Delivery
-		r.d.OnOp(func(op simdisk.Op) error { // the writer calls it
+		r.d.OnOp(func(op simdisk.Op) error {
 			switch {
 			case op.Kind == simdisk.Write && length < op.Len && op.Len < length+500:
-				copying = true
-			case op.Kind == simdisk.Sync && copying && !fetched:
-				fetched = true
+				copying.Store(true)
+			case op.Kind == simdisk.Sync && copying.Load() && fetched.CompareAndSwap(false, true):
 				var err error
 				if claimed, err = r.s.Fetch(t.Context(), []store.Want{{Destination: "slow", Max: 1}}, 1<<20, nil); err != nil {
 					t.Error(err)
@@ -131,7 +130,7 @@ func TestDeliveryClaimedDuringMergeDoesNotComeBack(t *testing.T) {
 		synctest.Wait()
 		r.d.OnOp(nil)
 		if len(claimed) != 1 {
-			t.Fatalf("the merge wrote %v, and %d deliveries were claimed meanwhile; want 1", copying, len(claimed))
+			t.Fatalf("the merge wrote %v, and %d deliveries were claimed meanwhile; want 1", copying.Load(), len(claimed))
 		}
 		waiting := 0
 		r.fill(func() { r.put("waits", 500, false); waiting++ }) // the segment with the copy stays

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -207,12 +208,9 @@ func TestSettlementsAfterOpenAreFound(t *testing.T) {
 			}
 			// The first new segment is a new file, the second one is the reserve.
 			for _, fault := range []func(simdisk.Op) error{func(simdisk.Op) error { return nil }, full} {
-				renames := 0
+				var renames atomic.Int64
 				d.OnOp(func(op simdisk.Op) error {
-					if op.Kind == simdisk.Rename {
-						renames++
-					}
-					if op.Kind == simdisk.SyncNames || op.Kind == simdisk.Rename && renames > 1 {
+					if op.Kind == simdisk.SyncNames || op.Kind == simdisk.Rename && renames.Add(1) > 1 {
 						return syscall.EIO
 					}
 					return fault(op)
