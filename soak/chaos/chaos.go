@@ -1,6 +1,6 @@
 // Package chaos tests processes that share a store on a server. It kills or suspends the processes,
 // and makes the server unavailable. In the end each accepted event must be delivered or dead, and
-// only events that were in flight may be delivered twice.
+// only events that were in flight may be delivered twice. Those with a key must arrive in its order.
 package chaos
 
 import (
@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	inFlight = 32
+	inFlight     = 32
+	eventsOfCall = 5
 	// If the environment variable nodeVariable is set, the test binary runs as a node. Its value
 	// has three lines: the prefix of the ids of events, the receiver's URL, and the store's
 	// address.
@@ -98,12 +99,12 @@ func runNode(store Store, setting string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(context.Background()) }() // ended below
 	for i := 0; ctx.Err() == nil; i++ {
-		events := make([]event.Event, 5)
+		events := make([]event.Event, eventsOfCall)
 		for j := range events {
 			id := fmt.Sprintf("%s-%d-%d", prefix, i, j)
-			events[j] = event.Event{ID: id, Type: "track", Body: fmt.Appendf(nil, `{"messageId":%q}`, id), Received: time.Now()}
+			events[j] = event.Event{ID: id, Key: keyOf(i, j), Type: "track", Body: fmt.Appendf(nil, `{"messageId":%q}`, id), Received: time.Now()}
 		}
-		if err := f.ForwardEvents(ctx, []string{fmt.Sprint("d", i%3)}, events...); err == nil {
+		if err := f.ForwardEvents(ctx, []string{destinationOf(i)}, events...); err == nil {
 			for _, e := range events {
 				fmt.Println("accepted", e.ID)
 			}
@@ -116,6 +117,27 @@ func runNode(store Store, setting string) error {
 		return err
 	}
 	return <-ended
+}
+
+// destinationOf returns the destination of call i of each node.
+func destinationOf(i int) string { return fmt.Sprint("d", i%3) }
+
+// keyOf returns the key of event j of call i. All nodes put events with the same keys. Two events of
+// a call have one key, one has another, and two have none.
+func keyOf(i, j int) string {
+	if j%2 != 0 {
+		return ""
+	}
+	return fmt.Sprint("k", (i/3*2+j/4)%50)
+}
+
+// place returns the numbers of the call and of the event in it. An id is the node and these two.
+func place(id string) (i, j int) {
+	_, numbers, _ := strings.Cut(id, "-")
+	if _, err := fmt.Sscanf(numbers, "%d-%d", &i, &j); err != nil {
+		panic(id)
+	}
+	return i, j
 }
 
 func wait(ctx context.Context, d time.Duration) {
@@ -132,8 +154,66 @@ type ledger struct {
 	takes     time.Duration // time to answer a request
 	accepted  map[string]bool
 	delivered map[string]int
-	lost      int // how often other nodes took over claims
+	lines     map[string]*line // by destination and key
+	arrived   map[string]bool  // the ids of all lines
+	late      int              // repeated arrivals after one that was behind them
+	early     []string         // what arrived while the event ahead had not ended
+	lost      int              // how often other nodes took over claims
 	refused   int
+}
+
+// A line is what has arrived of one key of one destination.
+type line struct {
+	ids   []string // in the order of their first arrivals
+	ended bool     // the last one of ids was delivered, or refused for good
+}
+
+// arrive records that an event with this id has arrived. It returns the line at whose end the event
+// is, or nil.
+func (l *ledger) arrive(id string) *line {
+	i, j := place(id)
+	key := keyOf(i, j)
+	if key == "" {
+		return nil
+	}
+	k := l.lines[destinationOf(i)+" "+key]
+	if k == nil {
+		k = &line{ended: true}
+		l.lines[destinationOf(i)+" "+key] = k
+	}
+	if l.arrived[id] {
+		if k.ids[len(k.ids)-1] == id {
+			return k
+		}
+		l.late++
+		return nil
+	}
+	if !k.ended {
+		l.early = append(l.early, id)
+	}
+	l.arrived[id] = true
+	k.ids, k.ended = append(k.ids, id), false
+	return k
+}
+
+// disorder returns the accepted events that arrived after a later one of the same node and key.
+func (l *ledger) disorder() (ids []string) {
+	for _, k := range l.lines {
+		latest := make(map[string]int) // by node
+		for _, id := range k.ids {
+			if !l.accepted[id] { // if the call was refused, it may have been stored later
+				continue
+			}
+			node, _, _ := strings.Cut(id, "-")
+			i, j := place(id)
+			if at := 1 + i*eventsOfCall + j; at < latest[node] {
+				ids = append(ids, id)
+			} else {
+				latest[node] = at
+			}
+		}
+	}
+	return ids
 }
 
 // ServeHTTP is the receiver. It accepts most events, fails some of them at first, and
@@ -146,18 +226,28 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
+	l.mu.Lock()
+	line := l.arrive(event.ID)
+	l.mu.Unlock()
 	wait(r.Context(), l.takes)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ended := func() {
+		if line != nil {
+			line.ended = true
+		}
+	}
 	if strings.HasSuffix(event.ID, "7-0") {
+		ended()
 		w.WriteHeader(http.StatusGone)
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.r.IntN(50) == 0 && l.delivered[event.ID] == 0 {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
 	l.delivered[event.ID]++
+	ended()
 }
 
 // A node is a process that forwards and delivers.
@@ -261,7 +351,7 @@ const nodeCount = 3
 // run lets nodes forward and deliver while disturb runs. disturb returns how many nodes it has
 // killed or suspended. Then run checks the fate of each event.
 func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.Duration, disturb func(nodes []*node, kill func(i int)) int) {
-	l := &ledger{r: rand.New(rand.NewPCG(seed, 2)), takes: takes, accepted: make(map[string]bool), delivered: make(map[string]int)}
+	l := &ledger{r: rand.New(rand.NewPCG(seed, 2)), takes: takes, accepted: make(map[string]bool), delivered: make(map[string]int), lines: make(map[string]*line), arrived: make(map[string]bool)}
 	receiver := httptest.NewServer(l)
 	defer receiver.Close()
 
@@ -290,18 +380,7 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 	}
 	defer end()
 	defer s.Close()
-	rest := drain(t, s, receiver.URL)
-
-	dead := make(map[string]bool)
-	for d, err := range stores.Records(t.Context(), s, webhook.Query{States: []webhook.State{webhook.StateDead}}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if dead[d.ID] {
-			t.Errorf("%s is dead twice", d.ID)
-		}
-		dead[d.ID] = true
-	}
+	rest, dead := drain(t, s, receiver.URL)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	missing, twice := 0, 0
@@ -324,18 +403,26 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 	if most := (kills + l.lost) * 18 * inFlight; twice > most {
 		t.Errorf("%d events were delivered twice, but at most %d could have been in flight", twice, most)
 	}
+	if ids := l.disorder(); len(ids)+len(l.early) > 0 {
+		t.Errorf("%d events arrived after a later one of their key, and %d before the one ahead of them had ended, want 0, 0: %q, %q",
+			len(ids), len(l.early), ids[:min(len(ids), 10)], l.early[:min(len(l.early), 10)])
+	}
+	// A node that does not know yet that others have its claims may begin what it was about to begin.
+	if most := l.lost * inFlight; l.late > most {
+		t.Errorf("%d events arrived again after a later one of their key, want at most %d", l.late, most)
+	}
 	if len(l.accepted) < 100 || len(dead) == 0 {
 		t.Errorf("only %d events were accepted, and %d are dead: the load was too low for a test", len(l.accepted), len(dead))
 	}
-	t.Logf("%d accepted, %d calls refused, %d delivered, %d dead, %d missing, %d twice; %d kills, %d claims lost, %d left to the last node",
-		len(l.accepted), l.refused, len(l.delivered), len(dead), missing, twice, kills, l.lost, rest)
+	t.Logf("%d accepted, %d calls refused, %d delivered, %d dead, %d missing, %d twice, of %d with keys in order %d late; %d kills, %d claims lost, %d left to the last node",
+		len(l.accepted), l.refused, len(l.delivered), len(dead), missing, twice, len(l.arrived), l.late, kills, l.lost, rest)
 	if kills == 0 && l.lost > 0 {
 		t.Errorf("nodes that were alive have lost their claims %d times", l.lost)
 	}
 }
 
-// drain delivers the remaining deliveries, and returns how many there were.
-func drain(t *testing.T, s webhook.Store, url string) int {
+// drain delivers the remaining deliveries. It returns how many there were, and the ids of the dead letters.
+func drain(t *testing.T, s webhook.Store, url string) (rest int, dead map[string]bool) {
 	t.Helper()
 	count := func() (counts webhook.Counts) {
 		testkit.Until(t, "Count works", func() bool { // at first it may wait for what a killed node owns
@@ -346,7 +433,7 @@ func drain(t *testing.T, s webhook.Store, url string) int {
 		return counts
 	}
 	counts := count()
-	rest := counts.Waiting
+	rest = counts.Waiting
 	f, err := webhook.New(webhook.Config{Store: s, Destinations: destinations(url), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -363,11 +450,21 @@ func drain(t *testing.T, s webhook.Store, url string) int {
 			least, since = counts.Waiting, time.Now()
 		}
 	}
-	if err := f.Shutdown(context.Background()); err != nil {
+	dead = make(map[string]bool)
+	for d, err := range stores.Records(t.Context(), s, webhook.Query{States: []webhook.State{webhook.StateDead}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dead[d.ID] {
+			t.Errorf("%s is dead twice", d.ID)
+		}
+		dead[d.ID] = true
+	}
+	if err := f.Shutdown(context.Background()); err != nil { // releases what the store holds, so nothing is listed after it
 		t.Error(err)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	return rest
+	return rest, dead
 }
