@@ -37,8 +37,9 @@ const (
 // n of them cost 2n-1 in all. If a receiver answers 413 often, lower MaxBytes.
 //
 // What is not a full batch waits in the store for MaxWait, from when its first delivery is due. Only
-// deliveries that this node has stored count before that. A stop does not wait for them, and does not
-// send them. Retries, and the first delivery after a minute without any, do not wait.
+// deliveries that this node has stored count before that. A stop sends one batch of each destination
+// at once, as far as slots are free. Retries, and the first delivery after a minute without any, do
+// not wait.
 type Batch struct {
 	MaxEvents int `json:"maxEvents,omitempty"` // deliveries of a request, up to MaxBatchEvents; zero: no batches
 	// MaxBytes bounds the body of a request, up to MaxBatchBytes. A larger event comes alone, in an

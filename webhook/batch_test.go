@@ -235,21 +235,70 @@ func TestABatchWaitsForMore(t *testing.T) {
 	})
 }
 
-// What waits for a full batch is in the store, where it delays no stop, and any later start finds it.
-func TestAStopDoesNotWaitForABatch(t *testing.T) {
+// A stop sends what waits for a full batch, without waiting for more. What fails meanwhile, or does
+// not wait for a batch, stays in the store for the next start.
+func TestAStopSendsWhatWaitsForABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.startBatches(batched(webhook.Batch{MaxEvents: 3, MaxWait: 10 * time.Second}), webhook.Config{})
+		const wait = 5 * time.Second
+		recv := r.startBatches(batched(webhook.Batch{MaxEvents: 3, MaxWait: wait}), webhook.Config{})
 		r.send("e1", "e2")
+		time.Sleep(wait / 2) // by now they are late
 		begin := time.Now()
 		r.stop()
 		if took := time.Since(begin); took != 0 {
-			t.Errorf("the stop took %v, want none", took)
+			t.Errorf("the stop took %v, want no wait", took)
+		}
+		got, _ := batches(t, recv)
+		if diff := cmp.Diff([][]string{{"e1", "e2"}}, got); diff != "" {
+			t.Errorf("events of the requests (-want +got):\n%s", diff)
+		}
+
+		recv.SetScript(step.Answer(503))
+		r.start(r.config)
+		synctest.Wait()
+		r.send("e3", "e4")
+		time.Sleep(wait)
+		r.send("e5")
+		r.stop() // e3 and e4 are retried later, or wait for it
+		if c := r.counts(); c.Waiting != 3 || c.Claimed != 0 || c.Dead != 0 {
+			t.Errorf("the store has %+v after a stop with failures, want 3 waiting", c)
+		}
+		recv.SetScript(step.Answer(204))
+		r.start(r.config)
+		time.Sleep(time.Minute)
+		if c := r.counts(); c != (webhook.Counts{}) {
+			t.Errorf("the store has %+v, want nothing", c)
+		}
+	})
+}
+
+// A stop with more destinations that wait for batches than slots sends as many as there are slots.
+func TestAStopSendsAsManyBatchesAsThereAreSlots(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		const slots, all = 8, 40
+		recv := r.network.Receiver(hook, "shh", step.Answer(204))
+		c := webhook.Config{MaxInFlight: slots}
+		var ids []string
+		for i := range all {
+			d := batched(webhook.Batch{MaxEvents: 3, MaxWait: 10 * time.Second})
+			d.ID = fmt.Sprint("d", i)
+			ids, c.Destinations = append(ids, d.ID), append(c.Destinations, d)
+		}
+		r.start(c)
+		must(t, r.ForwardEvents(t.Context(), ids, tested("first"))) // makes the lanes known
+		time.Sleep(time.Second)
+		before := len(recv.Requests())
+		must(t, r.ForwardEvents(t.Context(), ids, tested("e1"), tested("e2")))
+		synctest.Wait()
+		r.stop()
+		sent := len(recv.Requests()) - before
+		if c := r.counts(); sent < slots || sent > 2*slots || c.Waiting != 2*(all-sent) || c.Claimed != 0 {
+			t.Errorf("the stop sent %d batches, and the store has %+v, want %d to %d of %d, and the others waiting", sent, c, slots, 2*slots, all)
 		}
 		r.start(r.config)
-		time.Sleep(20 * time.Second)
-		got, _ := batches(t, recv)
-		if n := len(slices.Concat(got...)); n != 2 {
-			t.Errorf("the requests have the events %q, want e1 and e2 once", got)
+		time.Sleep(time.Minute)
+		if c := r.counts(); c != (webhook.Counts{}) {
+			t.Errorf("the store has %+v after the next start, want nothing", c)
 		}
 	})
 }

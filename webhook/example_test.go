@@ -100,6 +100,49 @@ func started(queue webhook.Store, steps ...step.Step) (f *webhook.Forwarder, acm
 	}
 }
 
+// The first event of a destination comes alone, and further ones together.
+func ExampleBatch() {
+	network := webhooktest.NewNetwork()
+	defer network.Close()
+	acme := network.Receiver("https://acme.example/hook", "shared with acme")
+
+	forwarder, err := webhook.New(webhook.Config{
+		Store: memory(),
+		Destinations: []webhook.Destination{{
+			ID:        "acme",
+			Endpoints: []webhook.Endpoint{{URL: "https://acme.example/hook"}},
+			Secret:    "shared with acme",
+			Batch:     webhook.Batch{MaxEvents: 100, MaxBytes: 256 << 10, MaxWait: time.Second},
+		}},
+		DialContext:     network.DialContext,
+		TLSClientConfig: network.TLSClientConfig(),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	run := make(chan error)
+	go func() { run <- forwarder.Run(ctx) }()
+	for i := range 4 {
+		count := &event.Custom{Type: "stock.counted", ID: fmt.Sprint("count-", i), Data: map[string]int{"left": 9 - i}}
+		if err := forwarder.Forward(ctx, "acme", count); err != nil {
+			fmt.Println(err)
+		}
+		acme.Wait(ctx, 1)
+	}
+	forwarder.Shutdown(ctx) // does not wait for MaxWait
+	fmt.Println("stopped:", <-run)
+	for _, r := range acme.Requests() {
+		events, err := r.Events()
+		fmt.Println("request", r.Number, "has", len(events), err)
+	}
+	// Output:
+	// stopped: <nil>
+	// request 1 has 1 <nil>
+	// request 2 has 3 <nil>
+}
+
 func ExampleForwarder_Forward_json() {
 	forwarder, acme, stop := started(memory())
 	defer stop()

@@ -90,6 +90,20 @@ func (r *fetcher) run(ctx context.Context) error {
 	return nil
 }
 
+// drain fetches what waits for full batches, as far as slots are free, so that it is attempted before
+// the forwarder ends. What it cannot fetch stays in the store.
+func (r *fetcher) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
+	defer cancel()
+	r.settler.returnAll(r.schedule.Drain())
+	if plan, maxBytes, _ := r.schedule.Plan(nil); len(plan) > 0 {
+		if err := r.take(ctx, plan, maxBytes); err != nil && !errors.Is(err, ErrClosed) {
+			r.config.Logger.Warn("webhook: could not fetch what waits for full batches; it is delivered after the next start", "error", err)
+		}
+	}
+	r.schedule.Close()
+}
+
 // has takes a value from c, if there is one.
 func has[T any](c <-chan T) bool {
 	select {

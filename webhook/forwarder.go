@@ -87,8 +87,9 @@ func New(c Config) (*Forwarder, error) {
 	return f, nil
 }
 
-// Run delivers until ctx is done or Shutdown is called. Then it waits for the attempts in flight,
-// each for at most Config.Timeout, stores their outcomes, and returns nil. It returns an error if
+// Run delivers until ctx is done or Shutdown is called. Then it sends the batches that wait for more
+// deliveries, as far as slots are free, and waits for the attempts in flight, each for at most
+// Config.Timeout. It stores their outcomes, and returns nil. It returns an error if
 // the store was closed too early, or could not store the last outcomes. Run may be called only
 // once. After Shutdown it returns nil.
 func (f *Forwarder) Run(ctx context.Context) error {
@@ -125,7 +126,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	sweeping.Wait()
 
 	// Give back the deliveries that are not being attempted, so that other nodes can take them.
-	f.settler.returnAll(f.schedule.Close())
+	f.fetcher.drain(f.attempts)
 	if isShared {
 		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.config.Timeout)
 		if err := shared.Release(releasing); err != nil && !errors.Is(err, ErrClosed) {

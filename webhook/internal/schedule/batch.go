@@ -5,7 +5,7 @@ import "time"
 // A Batch says how many deliveries one attempt of a destination may have. The zero Batch says one.
 //
 // What is not a full batch gathers in the store, not in memory: it holds no slot, no claim and no
-// share, and a stop need not wait for it. The lane counts what arrives. It fetches full batches, and
+// share, and Drain fetches it. The lane counts what arrives. It fetches full batches, and
 // what there is once the first fresh delivery has been due for Wait. Deliveries that other nodes
 // have stored are not counted, so they wait for that time, or for enough others.
 //
@@ -79,7 +79,7 @@ func (s *Scheduler[S, V]) Divide(t *Slot[S, V], items []Item[V]) (back []Item[V]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, now := t.Lane, s.config.Now()
-	if s.run.closed || !l.mayStart() {
+	if s.run.draining || !l.mayStart() {
 		return items
 	}
 	for i, it := range items {

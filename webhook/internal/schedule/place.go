@@ -26,6 +26,8 @@ type places[S, V any] struct {
 	shares *shares[S, V]
 	full   bool // the latest Plan found no capacity
 
+	draining bool // see Scheduler.Drain
+
 	due   [standings]line[S, V] // the lanes in inUnproven, inProven and inDoubtful
 	later laneQueue[S, V]       // the lanes in inLater
 	turn  uint64                // counts the moves of lanes to another place
@@ -129,6 +131,9 @@ func (p *places[S, V]) wanted(l *Lane[S, V], now time.Time) (w wants, to place, 
 	}
 	b := &l.breaker
 	gathers := l.gathers(now)
+	if p.draining && !gathers {
+		return w, nowhere, at
+	}
 	fresh, retry, lapse := l.fresh.due, l.retry.due, time.Time{} // when the first delivery of each kind may be fetched
 	switch {
 	case l.hold != "":
@@ -147,7 +152,10 @@ func (p *places[S, V]) wanted(l *Lane[S, V], now time.Time) (w wants, to place, 
 		l.looking = earlier(l.looking, now.Add(maxHold)) // likewise
 		fresh, retry = notBefore(fresh, l.looking), notBefore(retry, l.looking)
 	}
-	if gathers && l.arrived < l.batch.Events {
+	switch {
+	case p.draining:
+		retry = time.Time{}
+	case gathers && l.arrived < l.batch.Events:
 		fresh = notBefore(fresh, l.fresh.due.Add(l.batch.Wait))
 	}
 	freshDue, retryDue := isDue(fresh, now), isDue(retry, now)
@@ -168,7 +176,10 @@ func (p *places[S, V]) wanted(l *Lane[S, V], now time.Time) (w wants, to place, 
 	}
 	if freshDue {
 		w.fresh = n
-		if gathers {
+		switch {
+		case p.draining:
+			w.fresh = 1
+		case gathers:
 			w.fresh = min(n, l.arrived/l.batch.Events) // full batches
 		}
 	}

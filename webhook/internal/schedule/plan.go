@@ -93,7 +93,7 @@ func (s *Scheduler[S, V]) Fetched(wants []Want[S, V], items []Item[V]) (back, la
 		l.took(&it)
 		b := &l.breaker
 		switch {
-		case s.run.closed, l.paused:
+		case l.paused:
 			back = append(back, it)
 		case b.open && !it.Retry && !now.Before(b.lapses(it.Due, s.config.Window)):
 			lapsed = append(lapsed, it)

@@ -20,7 +20,8 @@ type runQueue[S, V any] struct {
 	backlog  backlog[S, V]     // says which lanes have to wait
 	giveWay  *time.Timer       // runs proceed while behind is not empty
 	workers  int
-	idle     int // workers that wait in next and were not signalled
+	idle     int  // workers that wait in next and were not signalled
+	draining bool // nothing is held back any more
 	closed   bool
 }
 
@@ -64,7 +65,7 @@ func (q *runQueue[S, V]) summon() {
 	case q.idle > 0:
 		q.idle--
 		q.work.Signal()
-	case q.workers < q.config.Slots && !q.closed:
+	case q.workers < q.config.Slots:
 		q.workers++
 		q.config.Start()
 	}
@@ -81,7 +82,7 @@ func (q *runQueue[S, V]) leave() {
 // next takes a lane out of q, and reports whether it had to wait. On nil the worker must end.
 func (q *runQueue[S, V]) next() (l *Lane[S, V], waited bool) {
 	l = q.pick()
-	for l == nil || q.closed {
+	for l == nil {
 		if q.closed || q.idle >= maxIdle {
 			q.workers--
 			return nil, waited
@@ -118,12 +119,12 @@ func (q *runQueue[S, V]) pick() *Lane[S, V] {
 
 // holdBack reports whether l has to wait because of backlog, and then puts it into q.behind.
 func (q *runQueue[S, V]) holdBack(l *Lane[S, V]) bool {
-	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.config.Now()) > 0 {
+	if !l.behind || q.draining || q.backlog.lane == nil || q.backlog.free(q.config.Now()) > 0 {
 		return false
 	}
 	q.behind.push(l)
 	switch {
-	case q.behind.len() > 1 || q.closed:
+	case q.behind.len() > 1:
 	case q.giveWay == nil:
 		q.giveWay = time.AfterFunc(q.backlog.pause(), q.proceed)
 	default:
@@ -139,18 +140,26 @@ func (q *runQueue[S, V]) proceed() {
 	for range min(q.behind.len(), q.backlog.free(q.config.Now())) {
 		q.push(q.behind.pop())
 	}
-	if q.behind.len() > 0 && !q.closed {
+	if q.behind.len() > 0 {
 		q.giveWay.Reset(q.backlog.pause())
 	}
 }
 
-// close makes the workers end, each after its attempt.
-func (q *runQueue[S, V]) close() {
-	q.closed = true
-	q.idle = 0
+// drain holds no lane back any more. The lanes have no ready deliveries.
+func (q *runQueue[S, V]) drain() {
+	q.draining = true
 	if q.giveWay != nil {
 		q.giveWay.Stop()
 	}
+	for q.behind.len() > 0 {
+		q.behind.pop().queued = false
+	}
+}
+
+// close makes the workers end once no lane may begin an attempt.
+func (q *runQueue[S, V]) close() {
+	q.closed = true
+	q.idle = 0
 	q.work.Broadcast()
 }
 

@@ -44,7 +44,7 @@ type Scheduler[S, V any] struct {
 	run     runQueue[S, V]
 	slots   map[*Slot[S, V]]bool // the slots of all workers
 	left    int                  // attempts that have left their slots; see Leave
-	open    bool                 // between Open and Close
+	open    bool                 // between Open and Drain
 	groups  uint64               // counts the batches that Divide has made
 	reading uint64               // the highest number of a read that SetPaused has got
 }
@@ -80,7 +80,7 @@ type Item[V any] struct {
 func (s *Scheduler[S, V]) Open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open = !s.run.closed
+	s.open = !s.run.draining
 }
 
 // lane returns the lane of a destination, and creates it if there is none.
@@ -124,7 +124,7 @@ func (s *Scheduler[S, V]) Reserve(destination string, size int64) bool {
 
 // Start ends a reservation, and makes the delivery ready if the store has claimed it. It returns
 // false without a claim. It also does so if the destination was paused, held or found failing since
-// Reserve, or the scheduler was closed: then the caller must return the delivery to the store.
+// Reserve, or Drain was called: then the caller must return the delivery to the store.
 func (s *Scheduler[S, V]) Start(it Item[V]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *Scheduler[S, V]) Start(it Item[V]) bool {
 	if it.Claim == 0 {
 		s.shares.bytes -= it.Size // those of a claimed delivery count until it is settled
 	}
-	if it.Claim == 0 || s.run.closed || !l.mayStart() {
+	if it.Claim == 0 || !s.open || !l.mayStart() {
 		s.shares.count(l)
 		s.places.update(l, now)
 		return false
@@ -228,16 +228,28 @@ func (s *Scheduler[S, V]) take(l *Lane[S, V]) (items []Item[V]) {
 	return items
 }
 
-// Close makes the workers end, each after its delivery, and returns all ready deliveries.
-func (s *Scheduler[S, V]) Close() (items []Item[V]) {
+// Drain returns all ready deliveries. From then on Plan asks for one batch of each lane that waits
+// for more deliveries, and for nothing else.
+func (s *Scheduler[S, V]) Drain() (back []Item[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open = false
-	s.run.close()
+	now := s.config.Now()
+	s.open, s.places.draining = false, true
 	for _, l := range s.lanes {
-		items = append(items, s.take(l)...)
+		back = append(back, s.take(l)...)
 	}
-	return items
+	s.run.drain()
+	for _, l := range s.lanes {
+		s.places.update(l, now)
+	}
+	return back
+}
+
+// Close makes the workers end once nothing is ready. Call it after Drain.
+func (s *Scheduler[S, V]) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.run.close()
 }
 
 // Load returns how many deliveries are being attempted, and how many are ready. A batch counts as one.
