@@ -213,9 +213,9 @@ func debugging(value string) bool {
 // upload, would be too much.
 const maxAnswerHeader = 64 << 10
 
-// newTransport returns a transport for one host and maxUploads requests at once, of which each may
-// take as long as timeout, and up to 5 seconds of it to dial the addresses of the host. Its write
-// buffer has room for an ordinary batch, so that sending the batch takes one system call.
+// newTransport returns a transport for one host and maxUploads requests at once. A request may take
+// as long as timeout, of which dialing the addresses of the host may take up to 5 seconds. The
+// write buffer has room for an ordinary batch, so that sending the batch takes one system call.
 func newTransport(timeout time.Duration) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,

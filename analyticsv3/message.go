@@ -139,8 +139,8 @@ type FieldGetter interface {
 	GetField(field string) (any, bool)
 }
 
-// ValidateFields returns a FieldError if the message lacks a field that its type requires:
-// for the first such field. A value that is not a string counts as missing.
+// ValidateFields returns a FieldError for the first field that the type of the message requires and
+// the message lacks. A value that is not a string counts as missing.
 func ValidateFields(msg FieldGetter) error {
 	text := func(key string) string {
 		v, _ := msg.GetField(key)

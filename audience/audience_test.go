@@ -376,8 +376,8 @@ func TestCutListRemovesNobody(t *testing.T) {
 	})
 }
 
-// TestLaterSyncSupersedes shows that a Sync by another Announcer, such as that of another node,
-// ends the Sync that runs.
+// TestLaterSyncSupersedes shows that a Sync ends when another Announcer, such as one on another
+// node, begins a Sync of the same audience.
 func TestLaterSyncSupersedes(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
@@ -409,8 +409,8 @@ func TestLaterSyncSupersedes(t *testing.T) {
 
 var errPanicked = errors.New("the sync panicked")
 
-// TestSyncWaitsForAFullQueue shows that a sync goes on at the pace of a full queue. If its
-// context ends before, its error says that the queue is full.
+// TestSyncWaitsForAFullQueue shows that a sync goes on at the pace of a full queue. If its context
+// ends while it waits, its error says that the queue is full.
 func TestSyncWaitsForAFullQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()

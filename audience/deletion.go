@@ -16,9 +16,10 @@ type Deletion struct {
 	// ID identifies the request, in up to 255 bytes. Calls of Delete with the same ID belong to the
 	// same request. Each call without an ID is a new one.
 	ID string
-	// Destinations lists the destinations that get an event for each user: each of them once for each
-	// affected source that has webhooks enabled, so that it gets several events for a user. The events
-	// for a disabled or paused destination wait until it is enabled or resumed.
+	// Destinations lists the destinations that get an event for each user. It has a destination
+	// once for each affected source that has webhooks enabled. A destination that is in the list
+	// several times gets as many events for a user. The events for a disabled or paused destination
+	// wait until it is enabled or resumed.
 	Destinations []string
 }
 
@@ -32,9 +33,9 @@ type Deletion struct {
 // in any order. It leaves out events whose ids the dedup window of the store remembers, so a user
 // who is in the list twice gets only one event.
 //
-// While the queue is full, Delete waits for room until ctx ends. Then the error wraps that of ctx
-// and webhook.ErrQueueFull. After Shutdown of the forwarder it is webhook.ErrClosed, even in the
-// middle of a list. Delete may be called concurrently.
+// While the queue is full, Delete waits for room until ctx ends. Then the error wraps the error of
+// ctx and webhook.ErrQueueFull. After Shutdown of the forwarder it is webhook.ErrClosed, even in
+// the middle of a list. Delete may be called concurrently.
 func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[string, error]) error {
 	if err := a.forwarder.ForwardEvents(ctx, d.Destinations); err != nil { // only a check
 		return err

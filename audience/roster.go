@@ -13,9 +13,10 @@ import (
 const MaxUser = 255 // bytes of the id of a member
 const maxName = 255 // bytes of the name of an audience, and of the ID of a Deletion
 
-// A Roster keeps the members of audiences. It decides nothing. All methods may be called concurrently,
-// and by several nodes if it is shared. After Close of the Roster, or of the store that it is made of,
-// they return webhook.ErrClosed. A list holds no lock between two yields. An error ends it.
+// A Roster keeps the members of audiences. It decides nothing. All methods may be called
+// concurrently, and by several nodes if the Roster is shared. After Close of the Roster, or of the
+// store that the Roster is made of, all methods return webhook.ErrClosed. A list holds no lock
+// between two yields, and ends after its first error.
 //
 // An audience has an id of 1 to 767 bytes, a Record and members: user ids of 1 to 255 bytes.
 type Roster interface {
@@ -45,8 +46,8 @@ type Members interface {
 	Set(users []string, generation uint64) error
 }
 
-// A Member is a user, with the generation of the latest sync whose list had the user, zero for a
-// user who is not a member.
+// A Member is a user, with the generation of the latest sync whose list had the user. The
+// generation is zero for a user who is not a member.
 type Member struct {
 	User       string
 	Generation uint64

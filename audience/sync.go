@@ -99,7 +99,8 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	return s.result, err
 }
 
-// AllowShrink returns the same audience. By its Sync, any number of members may leave.
+// AllowShrink returns the same audience. In a Sync of this audience, any number of members may
+// leave.
 func (a *Audience) AllowShrink() *Audience {
 	allowing := *a
 	allowing.shrink = true
@@ -107,7 +108,7 @@ func (a *Audience) AllowShrink() *Audience {
 }
 
 // A syncer does the work of one Sync, which is one generation of the audience. The users in its
-// list get this generation. When the list is complete, the members with an older one leave.
+// list get this generation. When the list is complete, the members with an older generation leave.
 type syncer struct {
 	*Audience
 	generation uint64
@@ -117,7 +118,7 @@ type syncer struct {
 	result     SyncResult
 }
 
-// begin makes the record that of a new generation. Only a new audience gets the name.
+// begin starts a new generation of the record. It sets the name only for a new audience.
 func (r *Record) begin(name string) {
 	if r.Generation == 0 {
 		r.Name = strings.Clone(name)
@@ -226,7 +227,7 @@ func (s *syncer) leave(ctx context.Context) error {
 	}
 }
 
-// put puts the users that choose returns in flight.
+// put stores the users that choose returns as users in flight.
 func (s *syncer) put(ctx context.Context, left bool, choose func(Members) (users []string, err error)) error {
 	return s.update(ctx, func(rec *Record, members Members) error {
 		users, err := choose(members)

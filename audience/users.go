@@ -20,7 +20,8 @@ func (e *UserError) Error() string {
 	return fmt.Sprintf("audience: user %d: an id of %d bytes, want 1 to %d", e.Position, e.Size, e.Limit)
 }
 
-// Users makes a list for Sync and Delete of user ids; those in a slice are slices.Values(slice).
+// Users makes a list of user ids for Sync and Delete. For the ids in a slice, pass
+// slices.Values(slice).
 func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id := range ids {
@@ -36,9 +37,10 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 const maxChunk = 2048
 const maxChunkBytes = 1 << 20
 
-// inChunks passes the users in a list to store, in chunks for one commit, which use the same array.
-// Each user becomes as many deliveries as deliveries says. inChunks stops at the first error, such
-// as a *UserError for an id that does not have 1 to limit bytes.
+// inChunks passes the users in a list to store, in chunks that fit into one commit. All chunks use
+// the same array. The argument deliveries is the number of deliveries that each user becomes.
+// inChunks stops at the first error, such as a *UserError for an id that does not have 1 to limit
+// bytes.
 func inChunks(users iter.Seq2[string, error], limit, deliveries int, store func(chunk []string) error) error {
 	var chunk []string
 	position, size := 0, 0
@@ -64,10 +66,10 @@ func inChunks(users iter.Seq2[string, error], limit, deliveries int, store func(
 const firstRoomWait = 50 * time.Millisecond // the first and the longest wait while the queue is full
 const maxRoomWait = 5 * time.Second
 
-// A backpressure slows a caller down to the pace of a full queue. It is how often the number of
-// elements that are offered at once, maxChunk at first, has been halved. Each time the queue
-// refuses several elements, it is offered half as many next. It is offered a single element again
-// after a wait, which doubles each time.
+// A backpressure slows a caller down to the pace of a full queue. The caller offers at most
+// maxChunk >> backpressure elements at once: half as many after each refusal, and twice as many
+// after each success. A single element that the queue refused is offered again after a wait, which
+// doubles each time.
 type backpressure int
 
 // inParts passes a list to store, part after part. A call of store either stores the part, or

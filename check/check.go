@@ -45,8 +45,8 @@ func (f Faults) Under(field string) Faults {
 	return under
 }
 
-// Sort puts the faults into the order of the fields of a struct, which have the first part of each
-// Field.
+// Sort puts the faults into the order of the fields of a struct. The first part of each fault's
+// Field is the name of a field of the struct.
 func (f Faults) Sort(of any) {
 	place := func(f Fault) int {
 		name, _, _ := strings.Cut(f.Field, ".")
@@ -57,7 +57,8 @@ func (f Faults) Sort(of any) {
 	slices.SortStableFunc(f, func(a, b Fault) int { return place(a) - place(b) })
 }
 
-// As returns all faults as errors that errors.Join joins, nil if there are none.
+// As converts each fault to an error. It returns all of them in one error, made by errors.Join, or
+// nil if there are no faults.
 func (f Faults) As(convert func(Fault) error) error {
 	all := make([]error, len(f))
 	for i, fault := range f {
@@ -66,7 +67,7 @@ func (f Faults) As(convert func(Fault) error) error {
 	return errors.Join(all...)
 }
 
-// Err is As for a package whose errors nobody takes apart.
+// Err does the same as As, for a package whose callers need only the text of the error.
 func (f Faults) Err(pkg string) error {
 	return f.As(func(f Fault) error { return fmt.Errorf("%s: %s: %s", pkg, f.Field, f.Problem) })
 }

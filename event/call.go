@@ -92,7 +92,8 @@ func (m member) wrong(code Code, problem string) error {
 	return &CallError{Field: table[m].key, Code: code, Problem: problem}
 }
 
-// memberOf returns the member with this key. A map is slower, because most keys differ in length.
+// memberOf returns the member with this key. The loop is faster than a map, because most keys
+// differ in length.
 func memberOf(key []byte) (member, bool) {
 	for m := range members {
 		if table[m].key == string(key) {
@@ -102,9 +103,10 @@ func memberOf(key []byte) (member, bool) {
 	return 0, false
 }
 
-// fields holds the members of a parsed call, as JSON values in v, in the canonical form of esjson,
-// nil if missing or null. An id is a string that is not empty, and there always is a messageId. A
-// number in a timestamp keeps its form. The values share the memory of the call, Encoder or forms.
+// fields holds the members of a parsed call. v has their values as JSON in the canonical form of
+// esjson, nil for a member that is missing or null. An id is a string that is not empty, and there
+// always is a messageId. A number in a timestamp keeps its form. The values share the memory of the
+// call, Encoder or forms.
 type fields struct {
 	forms          *[]byte
 	kind           string

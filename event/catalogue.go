@@ -34,8 +34,9 @@ type described struct {
 	Example     json.RawMessage `json:"example"`
 }
 
-// NewCatalogue returns the catalogue of types, each with another Type. It encodes the examples, within
-// the limits of a Custom, and keeps nothing else of them. The error names the type that is wrong.
+// NewCatalogue returns the catalogue of types, which must have different names. It encodes the
+// examples, within the limits of a Custom, and keeps nothing else of them. The error names the type
+// that is wrong.
 func NewCatalogue(types ...Type) (*Catalogue, error) {
 	c := &Catalogue{known: make(map[string]bool)}
 	for _, t := range types {
@@ -104,7 +105,8 @@ func (c *Catalogue) Compatible(earlier []byte) error {
 	return errors.Join(wrong...)
 }
 
-// compare appends what a receiver of was would miss in now. Both are decoded JSON, at a path.
+// compare appends what a receiver of was would miss in now. Both are decoded JSON values at the
+// same path.
 func compare(path string, was, now any, problems []string) []string {
 	if was != nil && kindOf(was) != kindOf(now) {
 		return append(problems, fmt.Sprintf("%s was %s, and is %s", path, kindOf(was), kindOf(now)))

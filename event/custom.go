@@ -35,13 +35,15 @@ type Custom struct {
 	// other, in the order in which they were stored. Up to 255 bytes; empty means no order.
 	//
 	// The next event is sent when the one before was delivered, with all its requests ended, or was
-	// given up. So one that fails holds up its key for up to a retry window, and nothing else. A key
-	// costs a request at a time: choose one for what must be in order, such as the id of an invoice,
-	// and not one for a whole customer. An event that a person sends again goes to the end of its key.
+	// given up. So an event that fails holds up the later events with its Key, for up to a retry
+	// window, and no other events. A destination gets one request at a time for a Key: choose a Key
+	// for the things that must be in order, such as the id of an invoice, and not one for a whole
+	// customer. An event that a person sends again goes to the end of its key.
 	//
-	// In a transaction of the caller, the order is that of the commits. On PostgreSQL the keys of one
-	// call are locked in one order, so such calls cannot deadlock. Two calls in one transaction can, as
-	// any two rows can: then the database ends one of the transactions, which may be repeated.
+	// In a transaction of the caller, the order is that of the commits. On PostgreSQL the keys of
+	// one call are locked in one order, so such calls cannot deadlock. Two calls in one transaction
+	// can deadlock, as updates of any two rows can. Then the database ends one of the transactions,
+	// and the caller may repeat it.
 	Key string
 }
 
@@ -126,8 +128,8 @@ func (c *Custom) event(env *Envelope, buf []byte) ([]byte, Event, error) {
 	return b, e, nil
 }
 
-// Raw returns an event with a body that is ready, which it keeps, and a random UUID as its ID. The
-// caller may change the ID, and set Source, User and Key. The error is that of Check.
+// Raw returns an event with the given body, which it keeps, and a random UUID as its ID. The caller
+// may change the ID, and set Source, User and Key. The error is that of Check.
 func Raw(eventType string, body []byte) (Event, error) {
 	e := Event{ID: string(uuid.Append(nil)), Type: eventType, Body: body, Received: time.Now()}
 	if err := e.Check(); err != nil {

@@ -184,7 +184,8 @@ func (e *Encoder) off(own []byte) bool {
 	return string(value) == "false"
 }
 
-// find returns the value that an object, in canonical form or nil, has under a name, or missing.
+// find returns the value that an object has under a name, or missing if there is none. The object
+// is in canonical form, or nil.
 func find(object []byte, name string, missing []byte) []byte {
 	if bytes.Contains(object, []byte(name)) { // nearly no object has it, and the others need no parsing
 		_ = esjson.Members(object, func(key, value []byte) error {

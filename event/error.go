@@ -1,6 +1,7 @@
 package event
 
-// A Code says what is wrong with a call. There are no others, so a Code can be a label of a metric.
+// A Code says what is wrong with a call. The constants are all Codes that there are, so a Code can
+// be a label of a metric.
 type Code string
 
 const (

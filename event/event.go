@@ -27,7 +27,8 @@ type Event struct {
 	// ID is the call's messageId, or its digest if it has lone surrogates. A destination gets each ID
 	// of a Source once.
 	ID string
-	// Source is that of the Envelope. Events of different sources are different even with the same ID.
+	// Source is the Source of the Envelope. Events of different sources are different even with the
+	// same ID.
 	Source string
 	// User is the call's userId, empty if it has none. For an alias it is the new user id.
 	User string
@@ -39,11 +40,12 @@ type Event struct {
 	Received time.Time // when the call came in; the body has it as "receivedAt"
 	BadTime  bool      // a time of the call could not be read, and counts as missing
 	Off      bool      // the call's integrations switch Webhooks off, so the event is not forwarded
-	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID was before,
-	// and the store does not remember it. It is for large numbers of events that are never sent twice.
+	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if an event with
+	// its ID was forwarded before, and the store does not remember the ID. It is for large numbers
+	// of events that are never sent twice.
 	NoDedup bool
-	// Unfiltered passes by the filters and Transforms of destinations. It is for events that a
-	// destination must get, such as those of package audience.
+	// An Unfiltered event bypasses the filters and Transforms of destinations. Unfiltered is for
+	// events that a destination must get, such as those of package audience.
 	Unfiltered bool
 
 	made bool // by this package, so that Check need not look at the Body

@@ -24,10 +24,10 @@ type Event struct {
 //
 //	[{"id":"...","event":{...}},{"id":"...","event":{...}}]
 //
-// The webhook-id of a batch stands for its ids in their order, and each of its events has its own.
-// Any other body is one event with the id of the request. The error says what is wrong with a batch:
-// it is no such array, an id does not have the form of Event.ID, an event is no JSON object, or there
-// are more than MaxBatch.
+// The webhook-id of a batch is made of the ids of its events, in their order, and each event has
+// its own id. Any other body is one event with the id of the request. The error says what is wrong
+// with a batch: it is no such array, an id does not have the form of Event.ID, an event is no JSON
+// object, or there are more than MaxBatch.
 func Events(id string, body []byte) ([]Event, error) {
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '[' {
 		return []Event{{id, body}}, nil

@@ -26,7 +26,7 @@ func (s *Script) Next() Step {
 	return step
 }
 
-// NextIf takes the next step if want accepts it. It returns false, and takes nothing, otherwise.
+// NextIf takes the next step if want accepts it. Otherwise it takes nothing and returns false.
 func (s *Script) NextIf(want func(Step) bool) (Step, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

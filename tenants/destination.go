@@ -18,8 +18,8 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A Destination is a tenant's place for events. Its fields up to Disabled mean what those of
-// webhook.Destination do, and have the same limits. It never has a secret; see Create and Rotate.
+// A Destination is a tenant's place for events. Its fields up to Disabled have the meaning and the
+// limits of the same fields of webhook.Destination. It never has a secret; see Create and Rotate.
 type Destination struct {
 	// ID is the tenant's id, a slash, and a text that Create makes. Destinations sort by it, and so by
 	// the time of their creation.
@@ -49,7 +49,7 @@ type record struct {
 	Secrets     []secret    `json:"secrets"` // the newest first
 }
 
-// A secret is one of a destination. It is stored in plain text, because signing needs it.
+// A secret is a secret of a destination. It is stored in plain text, because signing needs it.
 type secret struct {
 	Key   string    `json:"key"`
 	Until time.Time `json:"until,omitzero"` // when it is removed; zero for the newest one
@@ -63,7 +63,7 @@ const DefaultOverlap = 24 * time.Hour
 // secret.Reveal().
 //
 // The error joins a *webhook.ConfigError for each fault, such as a URL with an address that is not
-// public. Others are ErrUnknown for the tenant and ErrTooMany.
+// public. Other errors are ErrUnknown, if there is no such tenant, and ErrTooMany.
 func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ Destination, secret signature.Secret, err error) {
 	if err := d.taken(ctx, in.Tenant); err != nil {
 		return Destination{}, "", err
@@ -78,7 +78,8 @@ func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ De
 	if err != nil {
 		return Destination{}, "", err
 	}
-	// Only now it is sure that no concurrent call has deleted the tenant, or has taken the last place.
+	// Only now it is certain that no concurrent call has deleted the tenant, or has taken the last
+	// place.
 	if err = d.taken(ctx, in.Tenant); err == nil {
 		err = d.room(ctx, folderOf(in.Tenant), 0, d.most())
 	}
@@ -107,7 +108,7 @@ func (d *Directory) OldSecrets(ctx context.Context, id string) (ends []time.Time
 }
 
 // List yields the destinations of a tenant whose ids are greater than after, in the order of their
-// ids; none if it does not know the tenant.
+// ids; none if there is no such tenant.
 func (d *Directory) List(ctx context.Context, tenant, after string) iter.Seq2[Destination, error] {
 	return func(yield func(Destination, error) bool) {
 		if tenantProblem(tenant) != "" {
@@ -161,8 +162,8 @@ func (d *Directory) Rotate(ctx context.Context, id string, overlap time.Duration
 	return out, secret, nil
 }
 
-// Delete deletes a destination if it has the version; zero stands for any. What waits for it then
-// becomes a dead letter.
+// Delete deletes a destination if it has the version; zero stands for any. Its waiting deliveries
+// become dead letters.
 func (d *Directory) Delete(ctx context.Context, id string, version uint64, by string) error {
 	r, err := d.record(ctx, id)
 	if err != nil {
@@ -187,7 +188,8 @@ func (d *Directory) record(ctx context.Context, id string) (record, error) {
 	return readRecord(tenant, held, err)
 }
 
-// readRecord decodes the document of a tenant's destination. The argument err is that of reading it.
+// readRecord decodes the document of a tenant's destination. The argument err is the error of
+// reading the document.
 func readRecord(tenant string, held store.Document, err error) (r record, _ error) {
 	err = get(held, err, &r)
 	r.Destination.ID, r.Destination.Tenant, r.Destination.Version = tenant+"/"+held.Name, tenant, held.Version

@@ -49,8 +49,8 @@ var (
 	ErrTooMany = errors.New("tenants: the tenant has too many")
 )
 
-// The folders of documents. The one of a tenant's destinations is tenantFolder, a slash, and its id.
-// A document in expiryFolder says when a secret is to be removed; see expiryName.
+// The folders of documents. The folder of a tenant's destinations is tenantFolder, a slash, and the
+// tenant's id. A document in expiryFolder says when a secret is to be removed; see expiryName.
 const (
 	tenantFolder = "tenant"
 	expiryFolder = "tenant-expiry"
@@ -69,8 +69,9 @@ type Config struct {
 	// MaxDestinations bounds the destinations of a tenant; Create then returns ErrTooMany. Zero means
 	// DefaultMaxDestinations, webhook.Unlimited no bound.
 	MaxDestinations int
-	// Timeout and Window are the limits of the settings of destinations with the same names. They are
-	// those of webhook.Config, or of its Retries, and have the same defaults as the former.
+	// Timeout and Window bound the settings of destinations with the same names. They are those of
+	// webhook.Config, or those of its Retries if it has any. The defaults are those of
+	// webhook.Config.
 	Timeout, Window time.Duration
 	// AllowAddresses lists addresses that URLs may have although they are not public, as
 	// webhook.Config.AllowAddresses does.
@@ -141,7 +142,7 @@ func (d *Directory) Destinations(ctx context.Context, tenant string) (all []webh
 }
 
 // WithTx implements webhook.TxDirectory. If the store cannot read through a transaction, because it
-// has no pool of connections, the result is as d.
+// has no pool of connections, the result answers as d does.
 func (d *Directory) WithTx(tx any) webhook.Directory {
 	in := *d
 	if s, ok := d.store.(store.TxDocuments); ok {
@@ -253,7 +254,7 @@ func (d *Directory) set(ctx context.Context, folder, name string, version uint64
 	return version, err
 }
 
-// get decodes a document. The argument err is that of reading it.
+// get decodes a document. The argument err is the error of reading the document.
 func get(held store.Document, err error, value any) error {
 	if err == nil && held.Version == 0 {
 		err = ErrUnknown

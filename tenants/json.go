@@ -19,7 +19,7 @@ type jsonForm struct {
 	Batch   batchForm `json:"batch,omitzero"`
 }
 
-// batchForm is the JSON of a webhook.Batch, likewise.
+// batchForm is the JSON of a webhook.Batch, in the same way.
 type batchForm struct {
 	webhook.Batch
 	MaxWait string `json:"maxWait,omitempty"`
@@ -53,7 +53,7 @@ func spell(d time.Duration) string {
 	return d.String()
 }
 
-// read sets a duration to what a text says, unless it is empty.
+// read sets a duration to the value of a text, unless the text is empty.
 func read(wrong *check.Faults, field, text string, to *time.Duration) {
 	if text == "" {
 		return

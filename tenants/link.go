@@ -24,8 +24,9 @@ const (
 	MaxLinkTime = 24 * time.Hour
 )
 
-// A Link lets who has its text act for one tenant, as one person, until it ends. Nothing is stored of
-// it: its text says what it is for, and is signed with a key of the tenant.
+// A Link lets everybody who has its text act for one tenant, under one name, until it ends. The
+// store keeps nothing of a link: the text says what the link is for, and is signed with a key of
+// the tenant.
 type Link struct {
 	Tenant string    `json:"tenant"`
 	Actor  string    `json:"actor"` // who it is for, in up to 255 bytes, for the log of changes

@@ -123,7 +123,7 @@ func tenantProblem(id string) string {
 	return ""
 }
 
-// taken reports whether a tenant takes destinations, as nil or ErrUnknown.
+// taken returns nil if a tenant may get destinations, and otherwise ErrUnknown.
 func (d *Directory) taken(ctx context.Context, tenant string) error {
 	t, err := d.Tenant(ctx, tenant)
 	if err == nil && t.Deleting {

@@ -119,8 +119,9 @@ func faults(err error) (all []*webhook.ConfigError) {
 	return all
 }
 
-// An old secret stops to sign, and leaves the store, when its time is over; also those of two
-// rotations, and while nobody calls. A node that follows hears of it within two seconds.
+// An old secret stops signing, and leaves the store, when its time is over. The same holds for the
+// old secrets of two rotations, and while nobody calls the directory. A node that follows hears of
+// it within two seconds.
 func TestOldSecretsAreRemovedByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, s := rig(t, tenants.Config{})
@@ -173,7 +174,7 @@ func TestOldSecretsAreRemovedByThemselves(t *testing.T) {
 	})
 }
 
-// Nothing that is made to be shown has a secret.
+// No form of a destination that is made to be shown has a secret.
 func TestDestinationsHideSecrets(t *testing.T) {
 	d, _ := rig(t, tenants.Config{})
 	made, secret, err := d.Create(t.Context(), at("https://acme.example/"), "ann")
@@ -221,7 +222,7 @@ func TestDestinationsHaveDurationsAsTexts(t *testing.T) {
 	}
 }
 
-// failing is a store that is not there.
+// failing is a store whose calls fail.
 type failing struct{ store.DocumentStore }
 
 func (failing) Changes(context.Context, uint64) ([]store.DocumentChange, uint64, error) {

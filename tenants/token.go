@@ -21,14 +21,15 @@ const (
 	tokenFolder  = "tenant-token" // then a slash and the tenant's id: a document for each token, under its name
 )
 
-// A Token lets who has it act for one tenant. What that may be is up to the program.
+// A Token lets everybody who has it act for one tenant. The program decides what a token permits.
 type Token struct {
 	Name    string    `json:"name"` // 1 to 64 letters, digits and hyphens, different for each token of a tenant
 	Created time.Time `json:"created"`
 	By      string    `json:"by,omitempty"` // who made it
 }
 
-// A tokenRecord is the document of a token. It has a digest, so that nobody can use what the store has.
+// A tokenRecord is the document of a token. It has only a digest of the token, so that nobody who
+// reads the store can use the token.
 type tokenRecord struct {
 	Token  Token  `json:"token"`
 	Digest []byte `json:"digest"` // SHA-256 of the text
@@ -66,8 +67,9 @@ func (d *Directory) CreateToken(ctx context.Context, tenant, name, by string) (T
 // IsToken reports whether a text begins as tokens do.
 func IsToken(text string) bool { return strings.HasPrefix(text, tokenPrefix) }
 
-// CheckToken returns the token of a tenant that has this text. ErrUnknown says that it has none, or that
-// there is no such tenant. It reads one document, so a token that was revoked is refused at once.
+// CheckToken returns the token of a tenant that has this text. ErrUnknown says that the tenant has
+// no such token, or that there is no such tenant. CheckToken reads one document, so a token that
+// was revoked is refused at once.
 func (d *Directory) CheckToken(ctx context.Context, tenant, text string) (Token, error) {
 	rest, ours := strings.CutPrefix(text, tokenPrefix)
 	name, _, _ := strings.Cut(rest, "_")
@@ -149,7 +151,7 @@ func (d *Directory) clear(ctx context.Context, folder string) error {
 	return nil
 }
 
-// room returns ErrTooMany if a folder with so many more documents has more than most.
+// room returns ErrTooMany if a folder, with more documents added, has more than most.
 func (d *Directory) room(ctx context.Context, folder string, more, most int) error {
 	for _, err := range d.store.Documents(ctx, folder, "") {
 		if err != nil {

@@ -72,8 +72,8 @@ func (a *account) stats() DestinationStats {
 	return s
 }
 
-// failed records a failure at now. It returns the start of the series of failures, and its stage if
-// that is news. The second stage begins after the time half, unless that is zero.
+// failed records a failure at now. It returns the start of the series of failures, and the stage of
+// the series if it is a new one. The second stage begins after the time half, unless that is zero.
 func (a *account) failed(now time.Time, half time.Duration) (since time.Time, stage FailingStage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,8 +86,9 @@ func (a *account) failed(now time.Time, half time.Duration) (since time.Time, st
 	return a.failing, stage
 }
 
-// accounts holds the accounts of the destinations, for concurrent use. At maxAccounts recent ones,
-// these become the older ones, and replace those that were not used since the previous time.
+// accounts holds the accounts of the destinations, for concurrent use. When there are maxAccounts
+// recent ones, these become the older ones. The older ones that were not used since the last such
+// change are dropped.
 type accounts struct {
 	mu            sync.Mutex
 	recent, older map[string]*account

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A question is asked of a Directory: for one destination, or for those of a tenant.
+// A question is what the forwarder asks a Directory: for one destination, or for those of a tenant.
 type question struct {
 	tenant bool
 	key    string // the id of the destination, or the tenant
@@ -55,9 +55,9 @@ func (a *answer) ask(ctx context.Context, q question, of Directory) {
 	}
 }
 
-// answers has answers of Config.Directory that are used for a while, within the bounds of Config. At
-// half of a bound, the recent ones become the older ones, and replace those that were not used since
-// the previous time.
+// answers has answers of Config.Directory that are used for a while, within the bounds of Config.
+// At half of a bound, the recent ones become the older ones. The older ones that were not used
+// since the last such change are dropped.
 type answers struct {
 	config *Config
 	live   atomic.Bool // the Directory reports its changes
@@ -75,8 +75,8 @@ const (
 	liveAge    = 5 * time.Minute        // how long answers of a LiveDirectory are used by default
 )
 
-// find answers q: from memory, or it asks. Callers with the same question wait for one answer, for at
-// most Config.Timeout.
+// find returns the answer to q, from memory or from the Directory. Callers with the same question
+// wait for one answer, for at most Config.Timeout.
 func (as *answers) find(ctx context.Context, q question) *answer {
 	if a := as.kept(q); a != nil {
 		return a
@@ -102,7 +102,7 @@ func (as *answers) find(ctx context.Context, q question) *answer {
 	}
 }
 
-// kept returns the answer to q that may be used, nil if there is none.
+// kept returns the answer to q that is kept, if it may still be used, or nil.
 func (as *answers) kept(q question) *answer {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -137,8 +137,8 @@ func (as *answers) age(a *answer) time.Duration {
 	return age
 }
 
-// join returns the answer to q that somebody waits for, or a new one, for which the caller asks. It
-// does not wait for one that has taken longer than it may.
+// join returns the answer to q that another caller is asking for. If there is none, or if it has
+// taken too long, join returns a new one, and mine says that the caller must ask for it.
 func (as *answers) join(q question) (a *answer, mine bool) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -178,8 +178,8 @@ func (as *answers) keep(q question, a *answer) {
 	}
 }
 
-// remove removes the answer to q, and from then on nobody waits for one that is asked for. The caller
-// holds as.mu.
+// remove removes the answer to q. Nobody begins to wait for an answer that is being asked for. The
+// caller holds as.mu.
 func (as *answers) remove(q question) {
 	if a := as.recent[q]; a != nil {
 		as.size -= a.size
@@ -189,8 +189,9 @@ func (as *answers) remove(q question) {
 	delete(as.asking, q)
 }
 
-// forget removes what is known of a tenant, any if it is empty, and of these destinations, any of the
-// tenant's if none is given: then it returns their ids.
+// forget removes the answers about a tenant and about these destinations. An empty tenant stands
+// for any tenant. Without destinations, forget removes the answers about all destinations of the
+// tenant, and returns their ids.
 func (as *answers) forget(tenant string, destinations ...string) (forgotten []string) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -221,7 +222,7 @@ func (as *answers) forget(tenant string, destinations ...string) (forgotten []st
 	return forgotten
 }
 
-// size returns how many bytes d takes, about.
+// size returns about how many bytes d takes.
 func (d *Destination) size() int64 {
 	n := 512 + len(d.ID) + len(d.Tenant) + len(d.Secret)
 	for _, e := range d.Endpoints {
@@ -249,7 +250,7 @@ func (e *directoryError) Error() string { return "webhook: the Directory fails: 
 
 func (e *directoryError) Unwrap() error { return e.err }
 
-// isFailure reports whether err, of a Directory, says nothing about the destination.
+// isFailure reports whether err, an error of a Directory, says nothing about the destination.
 func isFailure(err error) bool {
 	return err != nil && !errors.Is(err, ErrUnknownDestination) && !errors.Is(err, ErrTakesNothing)
 }

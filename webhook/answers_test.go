@@ -232,8 +232,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// While Run follows a LiveDirectory, its changes count at once, and its answers for five minutes.
-// When Follow ends, answers count for as long as without it, and Run calls it again.
+// While Run follows a LiveDirectory, its changes count at once, and its answers are used for five
+// minutes. When Follow ends, answers are used for as long as those of another Directory, and Run
+// calls Follow again.
 func TestChangesOfALiveDirectoryCountAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		old, moved := r.network.Receiver("http://old.example/", ""), r.network.Receiver("http://new.example/", "")
@@ -309,8 +310,8 @@ type txDirectory struct {
 
 func (d *txDirectory) WithTx(tx any) webhook.Directory { return d.txs[tx.(string)] }
 
-// In a transaction, a TxDirectory is asked through it. Its answer, which may not be committed, is not
-// kept, and one that is kept already is used.
+// In a transaction, a TxDirectory is asked through the transaction. The answer is not kept, because
+// it may not be committed. An answer that is kept already is used.
 func TestATxDirectoryIsAskedThroughTheTransaction(t *testing.T) {
 	box := newOutbox()
 	made := at("crm", hook)
@@ -337,7 +338,7 @@ func TestATxDirectoryIsAskedThroughTheTransaction(t *testing.T) {
 	}
 }
 
-// A connection to an address that a Trusted destination may reach is of no use to others.
+// A connection to an address that only a Trusted destination may reach is not used for others.
 func TestTrustIsOfADestination(t *testing.T) {
 	var paths []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { paths = append(paths, r.URL.Path) }))

@@ -31,21 +31,23 @@ const (
 //
 // The answer is about all deliveries of the request. After a failure that may pass, they are
 // attempted together again, each until its retry window ends. They stay together while this process
-// runs; after a restart or on another node, other groups may form. A refusal by a 4xx, such as a 413,
-// divides the batch in two, which are attempted on their own, until the deliveries at fault stand
-// alone: only these become dead letters, or are repeated as Retries says. One of them among n costs about 2*log2(n) requests more, and
-// n of them cost 2n-1 in all. If a receiver answers 413 often, lower MaxBytes.
+// runs; after a restart or on another node, other groups may form. A refusal by a 4xx, such as a
+// 413, divides the batch in two, which are attempted on their own, until the deliveries at fault
+// stand alone: only these become dead letters, or are repeated as Retries says. One delivery at
+// fault among n costs about 2*log2(n) more requests, and n of them cost 2n-1 requests in all. If a
+// receiver answers 413 often, lower MaxBytes.
 //
-// What is not a full batch waits in the store for MaxWait, from when its first delivery is due. Only
-// deliveries that this node has stored count before that. A stop sends one batch of each destination
-// at once, as far as slots are free. Retries, and the first delivery after a minute without any, do
-// not wait.
+// Deliveries that do not fill a batch wait in the store for MaxWait, from the time at which the
+// first of them is due. Until then, only deliveries that this node has stored help to fill the
+// batch. A stop sends one batch of each destination at once, as far as slots are free. Retries, and
+// the first delivery after a minute without any, do not wait.
 type Batch struct {
 	MaxEvents int `json:"maxEvents,omitempty"` // deliveries of a request, up to MaxBatchEvents; zero: no batches
 	// MaxBytes bounds the body of a request, up to MaxBatchBytes. A larger event comes alone, in an
 	// array all the same. Zero means MaxBatchBytes.
 	MaxBytes int `json:"maxBytes,omitempty"`
-	// MaxWait is up to MaxBatchWait. Zero: a request has what waits when a slot is free.
+	// MaxWait is up to MaxBatchWait. Zero means that a request has the deliveries that wait when a
+	// slot is free.
 	MaxWait time.Duration `json:"maxWait,omitempty"`
 }
 
@@ -129,7 +131,7 @@ func batchID(ids []byte) string {
 
 var groupSeed = maphash.MakeSeed()
 
-// groupOf returns the schedule.Item.Group of d: that of the others in its latest batch.
+// groupOf returns the schedule.Item.Group of d, which all deliveries of its latest batch have.
 func groupOf(d *Delivery) uint64 {
 	n := len(d.Attempts)
 	if n == 0 || d.Attempts[n-1].Batch == "" {

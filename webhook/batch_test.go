@@ -303,7 +303,7 @@ func TestAStopSendsAsManyBatchesAsThereAreSlots(t *testing.T) {
 	})
 }
 
-// A request has at most MaxBytes, and a larger event alone.
+// A request has at most MaxBytes, and a larger event has a request of its own.
 func TestABatchIsBoundedInBytes(t *testing.T) {
 	size := len(`{"id":"e1","event":},`) + len(tested("e1").Body)
 	for _, tt := range []struct{ bytes, want int }{{3*size + 1, 3}, {3 * size, 2}, {size + 1, 1}, {size, 1}} {

@@ -2,8 +2,8 @@ package webhook
 
 import "time"
 
-// A clockWatch notices that the clock of the store was set back. Then waiting deliveries would not be
-// due until it is right again.
+// A clockWatch notices that the clock of the store was set back. Waiting deliveries would then not
+// be due until the clock is right again.
 type clockWatch struct {
 	wall, at time.Time // the clock of the store, and that of the process, at the latest look
 }

@@ -95,8 +95,8 @@ func TestClockSetBackBetweenRunsDelaysNoDelivery(t *testing.T) {
 	})
 }
 
-// If the clock is set back while deliveries wait, they are attempted soon, and not when it is right
-// again: retries, those with a Retry-After, and fresh ones behind a rate limit.
+// If the clock is set back while deliveries wait, they are attempted soon, and not only when the
+// clock is right again: retries, those with a Retry-After, and fresh ones behind a rate limit.
 func TestClockSetBackDelaysNoWaitingDelivery(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -54,17 +54,17 @@ type Config struct {
 	//
 	// Each attempt asks, too. Deliveries wait, as during a pause, while the Directory fails, says
 	// ErrUnknownDestination, or has a destination that is disabled or not valid. The forwarder asks
-	// again every 30 s; after a failure in 1 s, and then twice as long each time; or at once after
-	// Forwarder.Recheck. With ErrTakesNothing the deliveries are given up.
+	// again every 30 s, and at once after Forwarder.Recheck. After a failure it asks again in 1 s,
+	// and then after twice as long each time. With ErrTakesNothing the deliveries are given up.
 	//
-	// A question may take Timeout. While a destination is not known yet, one that takes over 0.1 s
-	// delays no other destination. At most MaxInFlight such questions wait; further ones are cut off,
-	// and count as failures.
+	// A question may take Timeout. While a destination is not known yet, a question that takes over
+	// 0.1 s delays no other destination. At most MaxInFlight such questions wait; further ones are
+	// cut off, and count as failures.
 	Directory Directory
-	// AnswerAge is how long the forwarder uses an answer of the Directory. It uses one without
-	// destinations for at most a second, unless it follows a LiveDirectory, and does not ask again
-	// within 0.1 s after an error. Recheck ends this time. Zero means DefaultAnswerAge, or 5 minutes
-	// while Run follows a LiveDirectory.
+	// AnswerAge is how long the forwarder uses an answer of the Directory. It uses an answer
+	// without destinations for at most a second, unless it follows a LiveDirectory. After an error
+	// it does not ask again within 0.1 s. Recheck ends this time. Zero means DefaultAnswerAge, or 5
+	// minutes while Run follows a LiveDirectory.
 	AnswerAge time.Duration
 	// MaxAnswers and MaxAnswerBytes bound the answers in memory, beyond which those used least recently
 	// are forgotten. The bytes are those of texts, and some for each value. Zero means
@@ -78,13 +78,14 @@ type Config struct {
 	Timeout time.Duration
 	// Window is the retry window: how long a delivery is attempted, from the start of its first
 	// attempt. The last attempt starts Timeout before its end. If the process crashes before the
-	// outcome of the first is stored, the next one begins a new window. Zero means DefaultWindow, which
-	// is also the most that is allowed.
+	// outcome of the first attempt is stored, the next attempt begins a new window. Zero means
+	// DefaultWindow, which is also the most that is allowed.
 	//
-	// What waits behind another delivery with its Key has no window yet. If that one lapses, the window
-	// counts from when the next one was stored: so all that is behind a destination that only fails
-	// lapses with it, each after one attempt, or without one while the destination is probed. A restart
-	// gives the first one of each Key a whole window again.
+	// A delivery that waits behind another one with its Key has no window yet. If the delivery
+	// before it lapses, its window counts from the time at which it was stored. So if a destination
+	// only fails, all deliveries of a Key lapse together, each after one attempt, or without an
+	// attempt while the destination is probed. After a restart, the first delivery of each Key has
+	// a whole window again.
 	Window  time.Duration
 	Retries *Retries // longer limits, and more failures that are retried; nil means none
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
@@ -97,24 +98,27 @@ type Config struct {
 	// letters with ReasonDisabled. All nodes that share a store need the same setting.
 	BuryDisabled bool
 
-	// MaxConcurrent bounds the concurrent attempts of a destination that sets none. It starts with
-	// four. Each answer adds one if at least half are in use, and each timeout lowers the limit. While
-	// several destinations have deliveries, each may use an equal share of three quarters of
-	// MaxInFlight. Zero means DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
+	// MaxConcurrent bounds the concurrent attempts of a destination that sets none. The limit
+	// starts at four. Each answer adds one if at least half of the attempts are in use, and each
+	// timeout lowers it. While several destinations have deliveries, each may use an equal share of
+	// three quarters of MaxInFlight. Zero means DefaultMaxConcurrent, but at most a quarter of
+	// MaxInFlight.
 	//
-	// A destination that only fails is probed: from ten timeouts, connection errors, 5xx, 408, 425 and
-	// 429 in a row, of which a timeout counts as three, until any other answer. Meanwhile there is one
-	// attempt at a time. Retries keep their schedule, but at most one is attempted each second. Fresh
-	// deliveries wait, and their retry window does not begin. After a second without an attempt, a
-	// fresh delivery is attempted as a probe. This interval doubles with each probe, up to 30 seconds.
-	// Recheck, Resume and what people ask for, such as Retry, end it at once.
-	// A fresh delivery that has been due during the probing for as long as Window becomes a dead
-	// letter without an attempt. A restart begins this time anew.
+	// A destination that only fails is probed. This begins after ten failures in a row, and ends
+	// with any other answer. A failure is a timeout, which counts as three, a connection error, or
+	// a 5xx, 408, 425 or 429. Meanwhile there is one attempt at a time. Retries keep their
+	// schedule, but at most one is attempted each second. Fresh deliveries wait, and their retry
+	// window does not begin. After a second without an attempt, a fresh delivery is attempted as a
+	// probe. This interval doubles with each probe, up to 30 seconds. Recheck, Resume and calls
+	// such as Retry end the interval at once. A fresh delivery that has been due during the probing
+	// for as long as Window becomes a dead letter without an attempt. A restart begins this time
+	// anew.
 	MaxConcurrent int
-	// MaxInFlight bounds the deliveries attempted at once, over all destinations. As many more may be
-	// claimed and wait in memory. Failing destinations together get at most a quarter of MaxInFlight.
-	// With those that have not answered yet, or not lately, they get at most half, so there is always
-	// room for destinations that answer. Zero means DefaultMaxInFlight.
+	// MaxInFlight bounds the deliveries attempted at once, over all destinations. As many more may
+	// be claimed and wait in memory. Failing destinations together get at most a quarter of
+	// MaxInFlight. Failing destinations and those that have not answered yet, or not lately,
+	// together get at most half, so there is always room for destinations that answer. Zero means
+	// DefaultMaxInFlight.
 	//
 	// A backlog must not delay fresh deliveries. While these arrive, destinations whose deliveries
 	// were due over a second ago get at most 2,000 attempts a second for each processor, beside one
@@ -127,11 +131,12 @@ type Config struct {
 	// Poll is how often to look for deliveries and pauses of other processes. Zero means DefaultPoll.
 	Poll time.Duration
 
-	// AllowAddresses lists addresses that the guard allows although they are not public; see IsPublic.
-	// If it refuses all addresses of a name, the delivery is given up with ReasonAddress. Otherwise
-	// the forwarder dials the allowed ones, up to 32. They share the time of the attempt: the next one
-	// is dialed when the one before fails, or has not answered after at most 300 milliseconds. If it
-	// was not the first that answered, new connections go to that one first for five minutes.
+	// AllowAddresses lists addresses that the guard allows although they are not public; see
+	// IsPublic. If it refuses all addresses of a name, the delivery is given up with ReasonAddress.
+	// Otherwise the forwarder dials the allowed ones, up to 32. They share the time of the attempt:
+	// the next one is dialed when the one before fails, or has not answered after at most 300
+	// milliseconds. If an address other than the first answers, new connections go to it first for
+	// five minutes.
 	AllowAddresses []netip.Prefix
 	// Proxy is the URL of the proxy for all requests, with the scheme http or socks5. The proxy gets
 	// the user and password of the URL. Nil means no proxy, whatever the environment says.
@@ -188,8 +193,8 @@ var ErrUnknownDestination = errors.New("webhook: unknown destination")
 // delivery becomes a dead letter with ReasonNoEndpoint when it is due, without a request.
 var ErrTakesNothing = errors.New("webhook: destination takes nothing")
 
-// A ConfigError names a setting that New or Validate refuses. They join one for each such setting, in
-// the order of the fields, by errors.Join.
+// A ConfigError names a setting that New or Validate refuses. Both return one ConfigError for each
+// such setting, in the order of the fields, joined by errors.Join.
 type ConfigError struct {
 	Field string // the path of the setting, such as "Endpoints[1].URL"
 	// Problem says what is wrong and what is allowed. It has no secret, and of a URL only scheme and

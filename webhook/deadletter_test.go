@@ -70,7 +70,7 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 	})
 }
 
-// last returns how many deliveries seq says were changed at last.
+// last returns the last number of changed deliveries that seq yields.
 func last(seq iter.Seq2[webhook.Progress, error]) (n int, err error) {
 	var p webhook.Progress
 	for p, err = range seq {

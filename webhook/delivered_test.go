@@ -51,7 +51,7 @@ func TestHistoryHasTheAttemptThatSucceeded(t *testing.T) {
 	}
 }
 
-// Stats counts what was delivered and is too large for the history.
+// Stats counts deliveries that were delivered and are too large for the history.
 func TestStatsCountWhatTheHistoryLacks(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()

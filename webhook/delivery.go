@@ -2,8 +2,8 @@ package webhook
 
 import "github.com/hookferry/analytics/webhook/store"
 
-// The types below are what a program that embeds a Forwarder meets of package store, which declares
-// and describes them.
+// The types below are those of package store that a program with a Forwarder uses. Package store
+// describes them.
 
 type Store = store.Store
 type Delivery = store.Delivery
@@ -26,8 +26,8 @@ const (
 	StateDead      = store.StateDead      // given up: a dead letter
 )
 
-// Reasons say why an attempt failed, or why a delivery was given up. There are no others, so a
-// Reason can be a label of a metric.
+// Reasons say why an attempt failed, or why a delivery was given up. The constants are all Reasons
+// that there are, so a Reason can be a label of a metric.
 const (
 	ReasonTimeout     = store.ReasonTimeout
 	ReasonDNS         = store.ReasonDNS

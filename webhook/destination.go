@@ -96,12 +96,13 @@ type Destination struct {
 	// logged, without the values. Authorize is called concurrently, also by Try. Nil adds nothing.
 	Authorize     func(ctx context.Context, url string) (map[string]string, error)
 	MaxConcurrent int // bounds the deliveries, or batches of them, attempted at once; zero means Config.MaxConcurrent
-	// MaxRate bounds the attempts, of a delivery or of a batch, a second of each Forwarder: from 1/86,400, one a day, to 1,000,000.
-	// Further deliveries wait in the store; the retry window of a fresh one does not begin. Zero means
-	// no bound.
+	// MaxRate bounds how many attempts each Forwarder makes in a second: from 1/86,400, one a day,
+	// to 1,000,000. A batch is one attempt. Further deliveries wait in the store; the retry window
+	// of a fresh one does not begin. Zero means no bound.
 	MaxRate float64
-	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most MaxBurst
-	// + t*MaxRate attempts. It is at most a day's attempts. Zero means those of 0.1 s, but at least 1.
+	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most
+	// MaxBurst + t*MaxRate attempts. It is at most a day's attempts. Zero means the attempts of 0.1
+	// s, but at least 1.
 	MaxBurst int
 	Order    Order // which deliveries come one after the other
 	Batch    Batch // how many deliveries a request may have; zero: each has a request of its own

@@ -153,8 +153,8 @@ func (ds *directory) of(ctx context.Context, tx any, tenant string) ([]Destinati
 	return a.destinations, a.err
 }
 
-// find answers q for a call, which is part of the transaction tx unless that is nil. A TxDirectory is
-// asked through tx what is not known.
+// find answers q for a call, which is part of the transaction tx unless that is nil. If no answer
+// is known, a TxDirectory is asked through tx.
 func (ds *directory) find(ctx context.Context, tx any, q question) *answer {
 	if tx == nil {
 		return ds.answers.find(ctx, q)

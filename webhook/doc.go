@@ -31,10 +31,10 @@
 // to the event: it gets no further request for it.
 //
 // The event becomes a dead letter when all endpoints are closed to it, or four hours after its
-// first attempt. [Retries] has both last longer, and more answers retried, as Standard Webhooks
-// recommends. A destination that only fails is probed, and new events wait for their first
-// attempt, for up to four hours; see [Config.MaxConcurrent]. A destination that hangs, fails, or
-// has a million events waiting does not hold up another.
+// first attempt. [Retries] allows longer attempts and retries over days, and retries more answers,
+// as Standard Webhooks recommends. A destination that only fails is probed, and new events wait for
+// their first attempt, for up to four hours; see [Config.MaxConcurrent]. A destination that hangs,
+// fails, or has a million events waiting does not hold up another.
 //
 // # Guarantees
 //

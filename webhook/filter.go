@@ -10,10 +10,10 @@ import (
 )
 
 // A Filter selects events by patterns. A pattern is a type of event, such as "identify" or
-// "invoice.paid". "invoice.*" matches all types that begin with "invoice.", and "*" matches all types.
-// Tracks, pages and screens have a name besides: it follows a colon, as in "track:Order Completed". A
-// name that ends in "*" matches all names that begin with the text before the "*": "page:Docs *",
-// "*:Order *". Patterns are case-sensitive.
+// "invoice.paid". "invoice.*" matches all types that begin with "invoice.", and "*" matches all
+// types. Tracks, pages and screens also have a name, which follows a colon, as in "track:Order
+// Completed". A name that ends in "*" matches all names that begin with the text before the "*":
+// "page:Docs *", "*:Order *". Patterns are case-sensitive.
 //
 // The zero Filter takes every event. A Filter can be stored, for example as JSON.
 type Filter struct {

@@ -33,8 +33,8 @@ func (f *Forwarder) Delivery(ctx context.Context, ref Ref) (Record, error) {
 	return f.config.Store.Get(ctx, ref)
 }
 
-// Count returns how many deliveries query selects. Unless that is all dead letters, it reads each
-// delivery in the range of the query. With an error, it returns the number so far.
+// Count returns how many deliveries query selects. Unless the query selects all dead letters, Count
+// reads each delivery in the range of the query. With an error, it returns the number so far.
 func (f *Forwarder) Count(ctx context.Context, query Query) (n int, err error) {
 	if reflect.DeepEqual(query, Query{States: []State{StateDead}}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -54,24 +54,24 @@ type Progress struct {
 	Claimed int `json:"claimed"` // those that were skipped because they are being attempted
 }
 
-// Retry attempts deliveries again, at once, whatever their state. One that waits is due now. A dead
-// letter becomes a new delivery with the same ID, and a new retry window. One that was delivered is
+// Retry attempts deliveries again, at once, whatever their state. A waiting delivery is due now. A
+// dead letter becomes a new delivery with the same ID, and a new retry window. A delivered one is
 // sent once more, as a new delivery with an ID of its own, so a receiver that deduplicates by
-// webhook-id takes it. An unknown one is no error: it may have been retried before. A pause does not
-// end. It returns ErrClosed after Shutdown, or an error of the store, such as ErrQueueFull.
+// webhook-id takes it. An unknown one is no error: it may have been retried before. A pause does
+// not end. It returns ErrClosed after Shutdown, or an error of the store, such as ErrQueueFull.
 //
-// What is retried does not wait while its destination is probed: a delivery of the destination is
-// attempted at once, and the rest goes on as usual.
+// A retried delivery does not wait for a probe: if its destination is probed, a delivery of the
+// destination is attempted at once, and the probing goes on as usual.
 func (f *Forwarder) Retry(ctx context.Context, refs ...Ref) (Progress, error) {
 	return f.named(ctx, refs, f.retry)
 }
 
 // RetryAll is Retry for the deliveries that query selects: dead letters, unless its States ask for
-// others. The oldest comes first, so those with one Key keep their order, although of each page
-// delivered ones come after others. It works while the caller ranges over the result, and yields its progress after each commit,
-// of up to 256 deliveries. An error, which it yields with the progress so far, ends it; a further call
-// continues with the rest. It leaves out what becomes a new delivery after the loop began, and copies
-// that a Retry of a delivered one has made.
+// others. The oldest come first, so deliveries with the same Key keep their order; but in each
+// page, delivered ones come after the others. RetryAll works while the caller ranges over the
+// result, and yields its progress after each commit, of up to 256 deliveries. An error, which it
+// yields with the progress so far, ends it; a further call continues with the rest. It leaves out
+// deliveries that are new since the loop began, and copies that Retry has made of delivered ones.
 func (f *Forwarder) RetryAll(ctx context.Context, query Query) iter.Seq2[Progress, error] {
 	query.Oldest = true
 	return f.selected(ctx, query, func(ctx context.Context, rs []Record) (Progress, error) {
@@ -81,7 +81,8 @@ func (f *Forwarder) RetryAll(ctx context.Context, query Query) iter.Seq2[Progres
 	})
 }
 
-// Discard removes deliveries, whatever their state. One that waits does not become a dead letter.
+// Discard removes deliveries, whatever their state. A waiting delivery does not become a dead
+// letter.
 func (f *Forwarder) Discard(ctx context.Context, refs ...Ref) (Progress, error) {
 	return f.named(ctx, refs, f.discard)
 }

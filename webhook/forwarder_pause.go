@@ -55,11 +55,11 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	return nil
 }
 
-// Recheck says that destinations of a tenant have changed: the answers of the Directory about them are
-// out of date. A destination that is disabled, unknown, invalid or failing waits no longer for its
-// next look-up or probe: a delivery of it is attempted at once. Recheck does not end a pause. An empty
-// tenant stands for any tenant, and no destinations for all of the tenant. If both are empty, no
-// attempt is made before it would be.
+// Recheck says that destinations of a tenant have changed: the answers of the Directory about them
+// are out of date. A destination that is disabled, unknown, invalid or failing waits no longer for
+// its next look-up or probe: a delivery of it is attempted at once. Recheck does not end a pause.
+// An empty tenant stands for any tenant, and no destinations for all of the tenant. If both are
+// empty, the forwarder forgets all answers, but makes no attempt earlier.
 func (f *Forwarder) Recheck(tenant string, destinations ...string) {
 	f.directory.forget(tenant, destinations...)
 }

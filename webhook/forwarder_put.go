@@ -198,7 +198,8 @@ type batch struct {
 // reset makes as many results as there are puts, without a value.
 func (b *batch) reset() { b.results = append(b.results[:0], make([]store.Result, len(b.puts))...) }
 
-// tell says in sent which of the puts were stored. Stored of each has the number of its puts.
+// tell says in sent what became of the puts of each event. At first, Stored of each element is the
+// number of the event's puts.
 func (b *batch) tell(sent []Sent) {
 	results := b.results
 	for i := range sent {

@@ -99,8 +99,8 @@ func (l lookup) Destination(ctx context.Context, id string) (webhook.Destination
 
 func (lookup) Destinations(context.Context, string) ([]webhook.Destination, error) { return nil, nil }
 
-// attempted is a lookup for attempts alone. What is forwarded with rig.tracking is stored, whatever it
-// says.
+// attempted is a lookup for attempts alone. Events that rig.tracking forwards are stored, whatever
+// the lookup says.
 func attempted(l lookup) lookup {
 	return func(ctx context.Context, id string) (*webhook.Destination, error) {
 		if ctx.Value(tracking{}) != nil {
@@ -113,8 +113,9 @@ func attempted(l lookup) lookup {
 
 type tracking struct{} // the key of a value in the context that rig.tracking returns
 
-// tracking returns the context for what is forwarded. With a Directory it first lets a nanosecond pass,
-// in which attempts that have begun come to their end, so that their answers are not used.
+// tracking returns the context for events that a test forwards. With a Directory it first lets a
+// nanosecond pass. In this time, attempts that have begun come to their end, so that their answers
+// are not used.
 func (r *rig) tracking() context.Context {
 	if r.config.Directory != nil {
 		time.Sleep(time.Nanosecond)

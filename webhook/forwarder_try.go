@@ -59,7 +59,7 @@ func (f *Forwarder) Try(ctx context.Context, t TryParams) ([]TryResult, error) {
 	if wrong != nil {
 		return nil, configError(wrong.Under("Destination"))
 	}
-	// Clients of its own, because their connections may use the destination's client certificate.
+	// Use separate clients, because their connections may use the destination's client certificate.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	clients := newClients(&f.config, ctx)

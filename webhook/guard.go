@@ -133,9 +133,9 @@ func prefixes(ss ...string) []netip.Prefix {
 // Config allows it, and checks each connection. A program that stores customers' URLs can use
 // IsPublic to refuse addresses in them at once.
 //
-// An IPv6 address that carries an IPv4 address is public if that is. A NAT64 prefix that a network
-// has taken from its own addresses (RFC 6052) looks like any other, so a NAT64 gateway with such a
-// prefix must itself refuse private addresses.
+// An IPv6 address that carries an IPv4 address is public if the IPv4 address is. A NAT64 prefix
+// that a network has taken from its own addresses (RFC 6052) looks like any other, so a NAT64
+// gateway with such a prefix must itself refuse private addresses.
 func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {

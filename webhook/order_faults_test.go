@@ -40,8 +40,9 @@ func TestKeyGoesOnAfterASettlementInDoubt(t *testing.T) {
 	})
 }
 
-// Behind a delivery that lapses, what has waited for a window lapses at once, whether the destination
-// fails for all keys, so that it is probed, or for one.
+// If a delivery lapses, the deliveries behind it that have waited for a retry window lapse at once.
+// This holds if the destination fails for all keys, so that it is probed, and if it fails for one
+// key.
 func TestKeysLapseTogether(t *testing.T) {
 	const n, window = 100, time.Hour
 	for _, fails := range []string{"abc", "a"} {
@@ -83,8 +84,8 @@ func TestKeysLapseTogether(t *testing.T) {
 	}
 }
 
-// RetryAll keeps the order of a key, and puts it behind what waits. DiscardAll of what waits lets nothing
-// of a key slip through.
+// RetryAll keeps the order of a key, and puts its dead letters behind its waiting deliveries.
+// DiscardAll of the waiting deliveries discards all of a key.
 func TestRetryAllKeepsOrder(t *testing.T) {
 	const n = 600 // several pages
 	inBubble(t, func(t *testing.T, r *rig) {

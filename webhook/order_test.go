@@ -113,8 +113,8 @@ func isThird(id string) bool {
 	return testkit.Must(strconv.Atoi(n))%3 == 0
 }
 
-// Whatever a destination answers, the deliveries with one Key come one after the other, and what fails
-// delays its own key alone.
+// Whatever a destination answers, the deliveries with one Key come one after the other, and a
+// delivery that fails delays its own key alone.
 func TestKeysKeepOrder(t *testing.T) {
 	const n, later = 10, 5
 	for _, tt := range []struct {

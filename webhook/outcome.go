@@ -21,8 +21,8 @@ func isFinal(r Reason) bool {
 	return false
 }
 
-// statusOutcome returns the outcome and the reason for an answer with this status. One outside the
-// range 100 to 599 is like a 5xx (RFC 9110, section 15).
+// statusOutcome returns the outcome and the reason for an answer with this status. A status outside
+// the range 100 to 599 is like a 5xx (RFC 9110, section 15).
 func statusOutcome(status int) (Outcome, Reason) {
 	switch {
 	case 200 <= status && status <= 299:

@@ -82,7 +82,7 @@ func all(s webhook.State) func(r *rig) (int, error) {
 	}
 }
 
-// What a person asks for is attempted at once, also while the destination is probed.
+// A delivery that a person asks for is attempted at once, also while its destination is probed.
 func TestWhatAPersonAsksForIsAttemptedAtOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name, id string // the id of the delivery that is asked for

@@ -16,8 +16,9 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/nullreceiver"
 )
 
-// Sending a request allocates nothing, from the signature to the outcome. One with many events
-// allocates its id, which the attempts of all of them keep, and the goroutine that writes a long body.
+// Sending a request allocates nothing, from the signature to the outcome. A request with many
+// events allocates its id, which the attempts of all events keep, and the goroutine that writes a
+// long body.
 func TestARequestDoesNotAllocate(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

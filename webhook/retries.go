@@ -14,19 +14,20 @@ const (
 	MaxWindow  = 7 * 24 * time.Hour
 )
 
-// Retries has deliveries attempted for longer, or after more failures, than the public webhook
-// documentation says. A receiver then deduplicates for as long as Window and Config.DeadMaxAge
-// together. StandardRetries returns what Standard Webhooks recommends.
+// Retries makes the forwarder attempt deliveries for longer, or after more failures, than the
+// public webhook documentation says. A receiver must then deduplicate for as long as Window and
+// Config.DeadMaxAge together. StandardRetries returns what Standard Webhooks recommends.
 type Retries struct {
 	Timeout time.Duration `json:"timeout,omitzero"` // bounds an attempt, up to MaxTimeout; zero means Config.Timeout
 	Window  time.Duration `json:"window,omitzero"`  // the retry window, up to MaxWindow; zero means Config.Window
-	// Schedule is that of destinations which have none of their own.
+	// Schedule is the schedule of destinations that have none of their own.
 	Schedule Schedule `json:"schedule,omitempty"`
 	// Statuses lists statuses of answers that are retried, although they are final otherwise: one from
 	// 300 to 499, or "3xx" or "4xx" for a hundred of them. "4xx" does not include 410, which says that
 	// nothing should be sent any more.
 	Statuses []string `json:"statuses,omitempty"`
-	// Certificates also has attempts repeated after a certificate that does not verify.
+	// Certificates also makes the forwarder repeat attempts after a certificate that does not
+	// verify.
 	Certificates bool `json:"certificates,omitempty"`
 }
 

@@ -49,8 +49,8 @@ func TestNewDeliveriesDoNotDelayRetries(t *testing.T) {
 	})
 }
 
-// StandardRetries retries what is final otherwise, for three days, and gives each attempt 30 s. A 410
-// stays final.
+// StandardRetries retries after answers that are final otherwise, for three days, and gives each
+// attempt 30 s. A 410 stays final.
 func TestStandardRetries(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -82,7 +82,7 @@ func (s *settler) returnAll(items []item) {
 }
 
 // behind reports whether the store stores nothing at all, or more than limit outcomes wait for it.
-// If it does, the settler wakes the fetcher when that is over.
+// If so, the settler wakes the fetcher when that is over.
 func (s *settler) behind(limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +196,9 @@ func recordOf(v *store.Settlement, at time.Time) Record {
 	return r
 }
 
-// released returns when the delivery is due that was behind the one of v, zero if there is none. If the
-// store has failed, it may have released one without saying so: then there may be one that is due now.
+// released returns when the delivery behind that of v is due, zero if there is none. If the store
+// has failed, it may have released a delivery without saying so. Then released returns the present
+// time.
 func (s *settler) released(v *store.Settlement) time.Time {
 	if v.Released.IsZero() && v.Delivery.Key != "" && s.failure != nil {
 		return s.config.now()

@@ -13,8 +13,8 @@ type Stats struct {
 	Off                     int64 // events left out because their integrations switch Webhooks off
 	NoDestination           int64 // events of Send for tenants without a destination
 	// Resent counts the requests made twice within an attempt, because the receiver closed the kept
-	// connection without an answer, or with a 408 or 400 for an idle one, or refused the request by a
-	// frame of HTTP/2. It may have got both, except with HTTP/2.
+	// connection without an answer, or with a 408 or 400 for an idle one, or refused the request by
+	// a frame of HTTP/2. The receiver may have got both requests, except with HTTP/2.
 	Resent         int64
 	Discarded      int64 // waiting deliveries that Discard and DiscardAll removed
 	Forgotten      Forgotten
@@ -23,14 +23,16 @@ type Stats struct {
 	// Failing says since when maintenance steps of the store fail; see Maintained. Nil if none does.
 	Failing map[string]time.Time
 
-	// InFlight counts the deliveries that are being attempted, Ready those claimed that wait for it.
+	// InFlight counts the deliveries that are being attempted, Ready the claimed deliveries that
+	// wait for an attempt.
 	InFlight, Ready int
 }
 
 // Counters counts what became of the deliveries of one destination, or of all.
 type Counters struct {
-	// Filtered counts what the destination's filter or Transform left out, and what Forward got for one
-	// that takes nothing. TransformErrors counts what was left out because the Transform failed.
+	// Filtered counts the events that the destination's filter or Transform left out, and the
+	// events for a destination that takes nothing. TransformErrors counts the events that were left
+	// out because the Transform failed.
 	Filtered, TransformErrors int64
 	// Delivered counts the deliveries that an endpoint took, Retried the attempts that are repeated.
 	Delivered, Retried int64
@@ -56,7 +58,8 @@ type DestinationStats struct {
 	// If over 16,384 destinations are in use, those used least recently start again from zero.
 	Since time.Time
 	Counters
-	// Outcome is that of the latest attempt with a stored outcome, empty if there was none since.
+	// Outcome is the outcome of the latest attempt whose outcome is stored, empty if there was none
+	// since.
 	Outcome Outcome
 	// Refusing says that the destination refused, for good, the latest delivery that ended, or at
 	// least half of the latest eight. Each refused delivery is a dead letter.

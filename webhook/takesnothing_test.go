@@ -14,8 +14,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// When the Directory says that a destination takes nothing, what waits for it becomes dead letters without
-// a request, whatever it was held for. Once it has an endpoint, it gets its events as before.
+// When the Directory says that a destination takes nothing, its waiting deliveries become dead
+// letters without a request, for whatever reason it was held. Once it has an endpoint, it gets its
+// events as before.
 func TestDeliveriesOfADestinationThatTakesNothingAreGivenUp(t *testing.T) {
 	off := crm(hook)[0]
 	off.Disabled = true
@@ -83,8 +84,8 @@ func TestDeliveriesOfADestinationThatTakesNothingAreGivenUp(t *testing.T) {
 	}
 }
 
-// Nothing is stored for a destination that takes nothing, not even what filters
-// do not apply to. Other destinations of the call get their deliveries.
+// Nothing is stored for a destination that takes nothing, not even events to which filters do not
+// apply. Other destinations of the call get their deliveries.
 func TestNothingIsStoredForADestinationThatTakesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue = newOutbox()

@@ -120,8 +120,9 @@ func tried(d *Delivery, results []result) Delivery {
 	return next
 }
 
-// nextAttempt returns when a delivery is due that waits for this time, but at most for the last attempt
-// of its window. It returns false if it is too late for an attempt that can end within the window.
+// nextAttempt returns when a delivery that waits for this time is due, but at the latest the time
+// of the last attempt of its window. It returns false if no attempt can end within the window any
+// more.
 func (t *target) nextAttempt(now, expires time.Time, wait time.Duration) (time.Time, bool) {
 	last := expires.Add(-t.timeout)
 	if !now.Before(last) {

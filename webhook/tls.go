@@ -17,8 +17,9 @@ type TLS struct {
 	// Certificates are client certificates, at most MaxCertificates, as tls.LoadX509KeyPair reads
 	// them. Empty means those of Config.TLSClientConfig.
 	Certificates []tls.Certificate
-	// RootCAs are the only authorities that may have signed certificates of the endpoints, nil those
-	// of Config.TLSClientConfig. Only destinations with the same pointer share connections.
+	// RootCAs are the only authorities that may have signed certificates of the endpoints, nil
+	// means those of Config.TLSClientConfig. Only destinations with the same pointer share
+	// connections.
 	RootCAs *x509.CertPool
 }
 

@@ -136,8 +136,9 @@ func (w *worker) lookUp(slot *slot, l *lane) (t *target, hold HoldKind, err erro
 }
 
 // settle logs the outcome of d, passes it to the settler, and empties d: the deliveries of one
-// fetch share an array, which stays in memory until the slowest of them has ended. The next delivery
-// with the Key of d starts once the outcome is stored, so that waits for the last request of d.
+// fetch share an array, which stays in memory until the slowest of them has ended. The next
+// delivery with the Key of d starts once the outcome is stored, so the outcome waits for the last
+// request of d.
 func (w *worker) settle(l *lane, d *Delivery, s store.Settlement) {
 	w.log(l, &s)
 	if last := w.last; last != nil && d.Key != "" {

@@ -62,7 +62,8 @@ func (w *worker) window(l *lane, d *Delivery, t *target, now time.Time) time.Dur
 	return max(end.Sub(now), t.timeout)
 }
 
-// decide is target.decide, with the attempts of a delivered one for a History.
+// decide calls target.decide. If the store keeps a History, it adds the attempts to a delivery that
+// was delivered.
 func (w *worker) decide(d *Delivery, t *target, results []result, now time.Time, wait time.Duration) store.Settlement {
 	s := t.decide(d, w.open, results, now, wait)
 	if h, ok := w.config.Store.(store.History); ok && h.Keeps() && s.Verdict == store.Done {

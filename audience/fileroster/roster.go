@@ -56,8 +56,9 @@ type Roster struct {
 	damaged bool       // the database cannot be opened
 }
 
-// Open returns the Roster in a folder, which may have none yet. It creates a missing folder. It refuses
-// the same folders as filequeue.Open because of their owners and modes.
+// Open returns the Roster in a folder. It creates a missing folder, and leaves the file to the
+// first call that needs it. It refuses the same folders as filequeue.Open because of their owners
+// and modes.
 func Open(dir string) (*Roster, error) {
 	if err := disk.MakeFolder(dir); err != nil {
 		return nil, fmt.Errorf("fileroster: %w", err)
@@ -113,11 +114,11 @@ func (r *Roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) erro
 	return run(db, f)
 }
 
-// guarded adds the name of the file to an error, and turns panics of bbolt into errors, until the
-// caller defers its result. bbolt panics on unexpected bytes in its file. A page of the mapped file
-// that the disk cannot read causes a fault. This works only for the goroutine of the caller. So the
-// callers use neither Tx.Check nor Options.NoFreelistSync, with which bbolt reads the file in a
-// goroutine of its own.
+// guarded adds the name of the file to an error, and turns panics of bbolt into errors, while the
+// caller runs; use it as defer guarded(&err)(). bbolt panics on unexpected bytes in its file. A
+// page of the mapped file that the disk cannot read causes a fault. This works only for the
+// goroutine of the caller. So the callers use neither Tx.Check nor Options.NoFreelistSync, with
+// which bbolt reads the file in a goroutine of its own.
 func guarded(err *error) (deferred func()) {
 	before := debug.SetPanicOnFault(true)
 	return func() {
@@ -251,8 +252,9 @@ func following(c *bolt.Cursor, after string) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// Copy copies the audiences in a folder, whose file no process may have open, to another folder that
-// has none, if there are any and all of them can be read.
+// Copy copies the audiences in one folder to another folder, which must have none. No process may
+// have the file of the audiences open. If there is no file, Copy does nothing. If the file cannot
+// be read completely, Copy returns an error and leaves no copy.
 func Copy(from, to string) (err error) {
 	if _, err := os.Stat(filepath.Join(from, fileName)); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -76,7 +76,8 @@ func TestDamagedFileIsAnError(t *testing.T) {
 	}
 }
 
-// A Roster that nobody uses makes no file. Copy needs none, and copies one that no Roster has open.
+// A Roster that nobody uses makes no file. Copy accepts a folder without a file, and copies a file
+// that no Roster has open.
 func TestCopy(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	r := openUnsynced(t, from)

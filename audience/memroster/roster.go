@@ -29,8 +29,8 @@ type Roster struct {
 	audiences map[string]members // by audience id; nil after Close
 }
 
-// New returns an empty Roster, whose members take at most maxBytes. Each counts the bytes of its id and
-// 512 more, from when it is in flight.
+// New returns an empty Roster, whose members take at most maxBytes. A member counts as the bytes of
+// its id and 512 more, from the moment it is in flight.
 func New(maxBytes int64) *Roster {
 	return &Roster{maxBytes: maxBytes, audiences: make(map[string]members)}
 }
@@ -111,7 +111,7 @@ type members struct {
 // memberSize estimates the memory, in bytes, that a member takes.
 func memberSize(user string) int64 { return int64(len(user)) + 512 }
 
-// size returns how many bytes the members count for, and the users in flight who will join.
+// size returns the bytes that count for the members, and for the users in flight who will join.
 func (m *members) size() int64 {
 	size := m.bytes
 	if !m.record.InFlight.Left {
@@ -122,7 +122,7 @@ func (m *members) size() int64 {
 	return size
 }
 
-// find returns the index of the user in m.list, or of the first member behind.
+// find returns the index of the user in m.list, or the index of the first member with a greater id.
 func (m *members) find(user string) (i int, found bool) {
 	return slices.BinarySearchFunc(m.list, user, func(m audience.Member, user string) int { return strings.Compare(m.User, user) })
 }

@@ -130,8 +130,8 @@ func crash(k *kit) {
 		if !errors.Is(err, errCrash) || c.calls != call {
 			k.Fatalf("a crash before call %d: %v, after %d calls", call, err, c.calls)
 		}
-		// A sync announces a change again only if the crashed sync announced it, and did not store
-		// that it has.
+		// A sync announces a change again only if the crashed sync announced it, but did not store
+		// the change.
 		want := slices.Clone(told.told[c.stored:])
 		k.restart()
 		// This sync makes c leave and f join. If the crashed sync had put d or a into a chunk in

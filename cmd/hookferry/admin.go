@@ -35,7 +35,7 @@ func (c *command) tokenFlag(server, usage string) {
 	c.variable("admin-token", nil)
 }
 
-// ask opens a client of the server and then runs do. Its errors say what to do.
+// ask opens a client of the server and then runs do. Its errors tell the user what to do.
 func (c *command) ask(ctx context.Context, do action) error {
 	if err := c.openClient(); err != nil {
 		return err
@@ -81,7 +81,8 @@ func (c *command) openClient() error {
 	return nil
 }
 
-// soleDestination defines --destination for one destination, by default that of onlyDestination.
+// soleDestination defines --destination for a command that works on one destination. The default is
+// the result of onlyDestination.
 func (c *command) soleDestination() func(context.Context) (string, error) {
 	id := c.String("destination", "", "`id` of the destination; may be left out if there is only one")
 	return func(ctx context.Context) (string, error) {

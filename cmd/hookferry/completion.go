@@ -13,8 +13,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// completeAll registers the completion of the arguments, and of all flags without fixed values:
-// with files, folders, or names that the server knows, by the placeholder in the help text.
+// completeAll registers the completion of the arguments, and of all flags without fixed values. The
+// placeholder in the help text decides what completes a value: files, folders, or names that the
+// server knows.
 func (c *command) completeAll() {
 	complete := func(ctx context.Context, kind, word string) ([]string, cobra.ShellCompDirective) {
 		if kind == "FILE" || kind == "FOLDER" {

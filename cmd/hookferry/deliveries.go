@@ -30,9 +30,9 @@ func listDeliveries(c *command) action {
 	}, append(deliveryParameters, api.ParamOrder, api.ParamAfter)...)
 }
 
-// tenantPaths defines --tenant. The returned function chooses between the path for all deliveries and
-// the one for those of a tenant: that of --tenant or, with the token of a tenant, that of the destination
-// in --destination or in the first argument.
+// tenantPaths defines --tenant. The returned function chooses between the path for all deliveries
+// and the path for the deliveries of one tenant. The tenant is that of --tenant or, with the token
+// of a tenant, the one whose destination is in --destination or in the first argument.
 func (c *command) tenantPaths() func(all, ofTenant string) (string, error) {
 	given := c.String("tenant", "", "only those of the tenant with this `id`; its token needs it, or a destination or key of it")
 	return func(all, ofTenant string) (string, error) {

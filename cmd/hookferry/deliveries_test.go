@@ -28,8 +28,8 @@ func TestLastAnswerSaysThatNoAttemptWasMade(t *testing.T) {
 	}
 }
 
-// TestListGoesOnThroughShortPages shows that a list asks for page after page, also empty ones, and
-// says after listTime how to go on.
+// TestListGoesOnThroughShortPages shows that a list asks for the next page even after an empty one,
+// and says after listTime how to go on.
 func TestListGoesOnThroughShortPages(t *testing.T) {
 	pages := 0
 	inMemory(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -85,7 +85,8 @@ func switchDestinations(c *command, done string, enabled bool) action {
 }
 
 // eachDestination returns the action that sends a request for each destination in the arguments,
-// also after one has failed. If body is not nil, it changes their documents, and there is --by.
+// even if one of the requests fails. If body is not nil, the requests change the documents of the
+// destinations, and the command has the flag --by.
 func eachDestination(c *command, done, path string, body any) action {
 	method, query := http.MethodPost, func() url.Values { return nil }
 	if body != nil {

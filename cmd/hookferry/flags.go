@@ -124,7 +124,7 @@ func (fs *flags) number(name string, value, least, most int, usage string) *int 
 }
 
 // choice defines a flag that accepts only the texts in values. Its default is value, which may also
-// be "", or none if it may be repeated.
+// be "". A flag that may be repeated has no default.
 func (fs *flags) choice(name, value, usage string, values []string, repeated bool) {
 	usage += ": " + strings.Join(values, ", ")
 	if repeated {
@@ -220,7 +220,8 @@ func (fs *flags) parameters(names ...string) func() url.Values {
 	}
 }
 
-// deliveryState stands for api.ParamState where that selects deliveries, and not destinations.
+// deliveryState stands for api.ParamState in commands in which it selects deliveries, not
+// destinations.
 const deliveryState = "state of a delivery"
 
 var parameterFlags = map[string]struct {

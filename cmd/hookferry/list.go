@@ -14,10 +14,11 @@ import (
 
 const listTime = 30 * time.Second // after which a list ends, although the server has more pages
 
-// list returns an action that prints a listing of the admin API, as JSON or as a table, in which the
-// function cells makes a row of a value. The function where returns its path. The command has a flag for each name in parameters, and
-// --limit, by default most. An argument becomes the parameter "destination". It is an error if the list
-// is empty because there is no such destination.
+// list returns an action that prints a listing of the admin API, as JSON or as a table. The
+// function cells makes a row of the table from a value. The function where returns the path of the
+// listing. The command has a flag for each name in parameters, and the flag --limit with the
+// default most. An argument becomes the parameter "destination". If the list is empty because there
+// is no such destination, the action returns an error.
 func list[T any](c *command, where func() (path string, err error), most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := c.parameters(parameters...)
 	limit := c.number("limit", most, 1, 1_000_000, "how `many` at most")
@@ -54,7 +55,8 @@ func list[T any](c *command, where func() (path string, err error), most int, t 
 			}
 		}
 		if id := query.Get(api.ParamDestination); n == 0 && id != "" {
-			// A destination that has nothing is there all the same, but a mistyped one is not.
+			// A list may be empty because the destination has nothing, or because its id is
+			// mistyped.
 			path := api.Path(api.DestinationPath, id)
 			if _, ofTenant := tenants.TenantOf(id); ofTenant {
 				path, _ = destinationPath(api.TenantDestinationPath, id)

@@ -84,8 +84,8 @@ func (l *logWriter) count() uint64 {
 	return l.leftOut
 }
 
-// Close waits until all lines are written, but for at most a second: a reader that does not read must
-// not keep the process from ending, which then ends the goroutine.
+// Close waits until all lines are written, but at most a second: a reader that does not read must
+// not keep the process from ending. The end of the process ends the goroutine.
 func (l *logWriter) Close() {
 	l.mu.Lock()
 	l.closed = true

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestServeNeedsNoReaderOfItsLog runs servers whose standard error is a pipe of 4 KB. Its reader stops
-// to read, or closes it. The server answers more requests than the pipe has room for, and its stop is
-// orderly all the same.
+// TestServeNeedsNoReaderOfItsLog runs servers whose standard error is a pipe of 4 KB. Its reader
+// stops reading, or closes the pipe. The server answers more requests than the pipe has room for,
+// and its stop is orderly all the same.
 func TestServeNeedsNoReaderOfItsLog(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

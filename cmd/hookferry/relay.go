@@ -49,7 +49,8 @@ func newRelay(to string, p *printer) (*relay, error) {
 	if len(p.secrets) > 0 {
 		d.Secret = p.secrets[0]
 	}
-	// A function of its own for connections switches the address guard off.
+	// If the Config has a function of its own for connections, the Forwarder does not use its
+	// address guard.
 	dial := p.command.dial
 	if dial == nil {
 		dial = new(net.Dialer).DialContext

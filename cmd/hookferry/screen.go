@@ -69,7 +69,8 @@ func (s screen) cut(text string, most int) string {
 	return shorten(text, most)
 }
 
-// fields prints a line for each label, of up to width columns, and its value unless that is zero.
+// fields prints a line for each label and its value, unless the value is zero. The labels take up
+// to width columns.
 func (s screen) fields(width int, list ...any) {
 	for i := 0; i < len(list); i += 2 {
 		if value := list[i+1]; !reflect.ValueOf(value).IsZero() {

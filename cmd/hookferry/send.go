@@ -104,8 +104,8 @@ func (t *reportingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 
 var callTypes = []string{"track", "identify", "page", "screen", "group", "alias"}
 
-// callFlags has the flags that describe a call, with the field of the message that each sets. If that
-// is a map, the flag may be repeated, with a key=value each.
+// callFlags has the flags that describe a call, with the field of the message that each sets. If
+// the field is a map, the flag may be repeated, and each value is key=value.
 var callFlags = []struct{ name, field, usage string }{
 	{"user", "UserId", "`id` of the user"},
 	{"anonymous", "AnonymousId", "`id` of a user who is not known yet"},
@@ -128,7 +128,8 @@ func messageFlags(c *command, message analytics.Message) func() error {
 	for _, f := range callFlags {
 		field := fields.FieldByName(f.field)
 		switch {
-		// The Traits of a message with Properties are another name of these, which --property sets.
+		// In a message with Properties, Traits is another name of Properties, which --property
+		// sets.
 		case !field.IsValid() || f.name == "trait" && fields.FieldByName("Properties").IsValid():
 		case field.Kind() == reflect.String:
 			c.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
@@ -170,7 +171,8 @@ var fieldFlags = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// readPairs makes a map of key=value texts, nil without them. What is not JSON becomes a string.
+// readPairs makes a map of key=value texts, or returns nil if there are none. A value that is not
+// JSON becomes a string.
 func readPairs(flag string, texts []string) (map[string]any, error) {
 	var m map[string]any
 	for _, text := range texts {

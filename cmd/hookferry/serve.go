@@ -128,7 +128,7 @@ func serve(c *command) action {
 	}
 }
 
-// serveSettings loads the settings from flags, or from a file that flags override, but not its
+// serveSettings loads the settings from flags, or from a file. Flags override the file, except its
 // lists.
 func serveSettings(c *command) (*config.Settings, error) {
 	put := func(s *config.Settings) error {
@@ -204,8 +204,8 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagErrors replaces the keys of wrong settings by the flags that set them, whose lines come first.
-// Settings from the file keep their keys.
+// flagErrors replaces the keys of wrong settings by the flags that set them. The lines of flags
+// come first. Settings from the file keep their keys.
 func flagErrors(c *command, err error) error {
 	setBy := func(key string) string {
 		if name := flagOf(key); c.text("config") == "" || c.Changed(name) {

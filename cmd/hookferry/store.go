@@ -40,7 +40,8 @@ func (c *command) readMeter() *meter {
 	return m
 }
 
-// printReport prints a report and a last line or, with --json, f with the counts of the report.
+// printReport prints a report and a last line. With --json, it prints f with the counts of the
+// report instead.
 func (c *command) printReport(r filequeue.Report, f storeReport, format string, args ...any) error {
 	f.Waiting, f.Dead, f.Delivered, f.Documents, f.Missing, f.InDoubt = r.Waiting, r.Dead, r.Delivered, r.Documents, append([]string{}, r.Missing...), r.InDoubt
 	return c.output(f, func(s screen) {

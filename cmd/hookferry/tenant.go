@@ -75,7 +75,7 @@ func deleteTenant(c *command) action {
 	})
 }
 
-// tenantPortal prints a link to the page of a tenant, or ends all of them.
+// tenantPortal prints a link to the page of a tenant, or revokes all links.
 func tenantPortal(c *command) action {
 	read := c.parameters(api.ParamBy, api.ParamFor)
 	lasts := c.String("lasts", "1h", "`time` after which it ends, up to 24h")
@@ -324,7 +324,8 @@ func resultText(e api.PublishedEvent, tenant string) string {
 	return "stored for " + counted(int64(e.Stored), "destination")
 }
 
-// deliveryPath returns the path of a delivery. A token of a tenant reaches only the one below its tenant.
+// deliveryPath returns the path of a delivery. The token of a tenant may use only the path below
+// its tenant.
 func deliveryPath(key, token string) string {
 	if tenants.IsToken(token) {
 		tenant, _, _ := strings.Cut(key, "/")

@@ -45,8 +45,8 @@ func (c *command) confirm(ctx context.Context, format string, args ...any) error
 	}
 }
 
-// work sends a long request, shows its progress on standard error, and returns the last one. The
-// argument done is the verb for an item, such as "retried".
+// work sends a long request, shows its progress on standard error, and returns the last progress.
+// The argument done is the verb for an item, such as "retried".
 func (c *command) work(ctx context.Context, done string, r api.Request) (api.Progress, error) {
 	m := newMeter(c.screen(c.stderr), done)
 	if in, ok := r.Body.(*input); ok {
@@ -113,7 +113,7 @@ const (
 )
 
 // A meter shows the progress of long work: as a bar on a terminal, elsewhere as lines. If the work
-// ends before the first is due, it prints nothing.
+// ends before the first of them is due, the meter prints nothing.
 type meter struct {
 	screen
 	verb   string               // such as "retried"

@@ -45,7 +45,7 @@ func billOfMaterials(p program, when time.Time) ([]byte, error) {
 }
 
 // component describes a module. Like cyclonedx-gomod, it writes Go's checksum of the module as the
-// component's hash, although that is the hash of a list: of the hashes of the module's files.
+// component's hash, although it is the hash of the list of the hashes of the module's files.
 func component(kind cyclonedx.ComponentType, m *debug.Module) cyclonedx.Component {
 	purl := "pkg:golang/" + strings.ToLower(m.Path)
 	if m.Version != "" {

@@ -1,6 +1,6 @@
 // Command inbox is a service that receives webhooks, and applies each event once. It counts what
 // customers have paid, in a database. The answer to its first webhook is lost, so that the event
-// comes again, as after a crash. It ends when that has been answered.
+// comes again, as after a crash. The program ends when the repeated webhook has been answered.
 //
 //	cd examples/inbox && GOWORK=off go run .
 package main

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A Dialer connects to hosts. The addresses of a host share the time until the deadline of the context,
-// so that each is dialed. A net.Dialer does not do that: it gives each at least two seconds. The
-// address that answered when an earlier one did not is dialed first for a while.
+// A Dialer connects to hosts. The addresses of a host share the time until the deadline of the
+// context, so that each is dialed. A net.Dialer does not do that: it gives each at least two
+// seconds. If an address answers although earlier ones do not, it is dialed first for a while.
 //
 // The zero value is ready for use. Its methods may be called concurrently.
 type Dialer struct {
@@ -129,9 +129,9 @@ func (d *Dialer) remember(addr string, ip netip.Addr) {
 }
 
 // race dials the addresses one after the other until one answers, and returns the connection and
-// the index of its address. An address whose dial fails, or takes longer than its share of the
-// time, is followed by the next one, but its dial goes on for a while. If none answers, the error
-// is that of the first.
+// the index of its address. If the dial of an address fails, or takes longer than its share of the
+// time, race dials the next address. A slow dial goes on for a while. If no address answers, the
+// error is that of the first one.
 func (d *Dialer) race(ctx context.Context, network, port string, ips []netip.Addr) (net.Conn, int, error) {
 	connect := d.Connect
 	if connect == nil {

@@ -43,8 +43,8 @@ func (m *manyAddresses) connect(ctx context.Context, network, addr string) (net.
 	return nil, &net.OpError{Op: "dial", Net: network, Err: ctx.Err()}
 }
 
-// If no address answers, the error is that of the first. A dial that ends late leaves no connection
-// open. A name with ever so many addresses costs a bounded number of dials.
+// If no address answers, the error is that of the first address. A dial that ends late leaves no
+// connection open. The number of dials is bounded, however many addresses a name has.
 func TestDialOfSeveralAddressesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := &manyAddresses{refuse: true}
@@ -72,7 +72,7 @@ func TestDialOfSeveralAddressesIsBounded(t *testing.T) {
 			t.Errorf("dial of 200 addresses that hang: %d dialed, %d at once, want %d and at most %d", n, host.max, maxAddresses, maxDials)
 		}
 
-		// The first address answers although it is too late.
+		// The first address answers, but too late.
 		var closed int
 		d.Connect = func(ctx context.Context, _, addr string) (net.Conn, error) {
 			if netip.MustParseAddrPort(addr).Addr() == host.ips[0] {

@@ -74,9 +74,9 @@ type Info struct {
 	Size int64
 }
 
-// MakeFolder creates a missing folder for the owner alone, and makes it durable: it syncs the parent,
-// and all folders above, which may be new, too. Above the parent, it stops at the first that this
-// process may not read. It returns the error of CheckFolder.
+// MakeFolder creates a missing folder for the owner alone, and makes it durable: it syncs the
+// parent, and all folders above, which may be new, too. Above the parent, it stops at the first
+// folder that this process may not read. It returns the error of CheckFolder.
 func MakeFolder(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return CheckFolder(dir)

@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// OpenFile opens a regular file. A new file has the mode 0600. OpenFile does not follow a symbolic link:
-// who can make one in a folder must not choose which files outside of it are read or overwritten.
+// OpenFile opens a regular file. A new file has the mode 0600. OpenFile does not follow a symbolic
+// link: a user who can make a link in a folder must not choose which files outside of the folder
+// are read or overwritten.
 func OpenFile(name string, flag int) (*os.File, error) {
 	// With O_NONBLOCK, the open of a pipe does not wait for another process.
 	f, err := os.OpenFile(name, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
@@ -31,9 +32,9 @@ func OpenFile(name string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// CheckFolder returns an error that says what to do, if another user than root and that of the
+// CheckFolder returns an error that says what to do, if a user other than root and the user of the
 // process can change the names in a folder. It allows a group to do so if it is the group of the
-// process, or if the folder has the set-group-ID bit: so volumes of Kubernetes are, with fsGroup.
+// process, or if the folder has the set-group-ID bit, as volumes of Kubernetes with fsGroup have.
 func CheckFolder(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -64,7 +64,8 @@ func TestFolderFollowsNoLink(t *testing.T) {
 	}
 }
 
-// A folder that others can write to, or that belongs to somebody else, is refused, with what to do.
+// A folder that others can write to, or that belongs to somebody else, is refused, and the error
+// says what to do.
 func TestCheckFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "folder")
 	const other = 54321 // no user and no group of this process

@@ -104,7 +104,7 @@ func (c *copier) form(i, depth int) (form []byte, end int, err *SyntaxError) {
 	return c.dst[c.base:len(c.dst):len(c.dst)], end, nil
 }
 
-// flush copies the run up to src[end].
+// flush appends the current run, which ends at src[end], to dst.
 func (c *copier) flush(end int) {
 	c.dst = append(c.dst, c.src[c.run:end]...)
 	c.run = end

@@ -8,8 +8,8 @@
 // No endpoint took a delivery twice, unless there was a reason, such as a crash between the two
 // requests.
 //
-// A third of the messages have a key. At each request, all deliveries with its key that were put before
-// must have ended, and none comes again after a later one.
+// A third of the messages have a key. At each request, all deliveries with the same key that were
+// put earlier must have ended. No delivery comes again after a later one with its key.
 //
 //	go run ./soak simulation -for 10m                # random seeds, which are printed
 //	go run ./soak simulation -seed 42                # a printed seed again
@@ -27,7 +27,7 @@
 // the seed, and so does the order of what the file store yields from a map. The test runs on one core,
 // where goroutines that one turn makes ready run in the order in which they became ready.
 //
-// The Go runtime decides what is left, between two entry points:
+// Between two entry points, the Go runtime decides the rest:
 //
 //   - It preempts a goroutine that runs for 10 ms of real time, so others that are ready overtake it.
 //     A turn takes microseconds, so this happens only if the machine does not run the process for that

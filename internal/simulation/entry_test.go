@@ -19,8 +19,8 @@ import (
 )
 
 // These are the entry points between the service and the simulated world, at which goroutines wait
-// for their turn: the disk, the store, and the forwarder's connections. The clients' are in link, the
-// receivers' in endpoint.
+// for their turn: the disk, the store, and the forwarder's connections. The entry points of clients
+// are in link, and those of receivers in endpoint.
 
 // digest returns a short name for b.
 func digest(b []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(b)) }
@@ -91,7 +91,8 @@ func (s *turnStore) CountByDestination(ctx context.Context, only ...string) iter
 	return shuffled(s.turns, s.Store.CountByDestination(ctx, only...), func(c store.DestinationCounts) string { return c.Destination })
 }
 
-// shuffled yields values in an order that the seed chooses: that of the store is of a map, and random.
+// shuffled yields values in an order that the seed chooses. The store yields them in the random
+// order of a map.
 func shuffled[T any](t *turns, values iter.Seq2[T, error], destination func(T) string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T

@@ -38,8 +38,8 @@ type exchange struct {
 
 var exchangeSecret = signature.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
-// Whatever crashes, each event that the sender has accepted is applied exactly once, and each other
-// one at most once.
+// Whatever crashes, each event that the sender has accepted is applied exactly once, and every
+// other event at most once.
 func TestInboxAppliesOnce(t *testing.T) {
 	onOneCore(t)
 	seeds := 200
@@ -111,7 +111,7 @@ func TestPlantedFaultsOfInboxAreFound(t *testing.T) {
 	}
 }
 
-// A faultyDB is a client of a database with other methods.
+// A faultyDB is a client of a database, in which exec and commit replace two methods.
 type faultyDB struct {
 	*memdb.Client
 	db     *memdb.DB

@@ -75,7 +75,7 @@ func (l *ledger) crash() {
 }
 
 // repeats returns the deliveries that an endpoint received again without a reason. A reason is a
-// crash between the two, or an unconfirmed receipt.
+// crash between the two deliveries, or an unconfirmed receipt.
 func (l *ledger) repeats() (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A watchedStore records in an orders what is put and settled.
+// A watchedStore reports to an orders which deliveries are put and settled.
 type watchedStore struct {
 	webhook.Store
 	orders *orders
@@ -42,7 +42,7 @@ type orders struct {
 	found []string
 }
 
-// A keyed is a delivery with a key. Its other numbers are steps, or 0.
+// A keyed is a delivery with a key. Its other numbers are steps of orders, or 0.
 type keyed struct {
 	id          string
 	number      int  // in its first put
@@ -56,7 +56,7 @@ func newOrders() *orders {
 	return &orders{all: make(map[string]*keyed), keys: make(map[string][]*keyed)}
 }
 
-// put records that a put begins. It returns those that are put for the first time.
+// put records that a put begins. It returns the deliveries that are put for the first time.
 func (o *orders) put(ps []store.Put) (news []*keyed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,7 +74,7 @@ func (o *orders) put(ps []store.Put) (news []*keyed) {
 	return news
 }
 
-// hasPut records that the put of these has ended.
+// hasPut records that the put of the deliveries in news has ended.
 func (o *orders) hasPut(news []*keyed, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,8 +100,8 @@ func (o *orders) end(destination, id string) {
 	}
 }
 
-// request records a request. All deliveries before it, with its key, must have ended. No delivery may
-// come again after one with its key that came first after it.
+// request records a request for a delivery. All earlier deliveries with its key must have ended.
+// The delivery must not come again after a later one with its key has come.
 func (o *orders) request(destination, key, id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -137,7 +137,8 @@ func (emptyFile) Truncate(int64) error                   { return nil }
 // A faultyStore is a store with the faults that its fields describe.
 type faultyStore struct {
 	webhook.Store
-	// settle returns the settlement that the store gets instead of another, unless keep is false.
+	// settle returns the settlement that the store gets in place of the given one. If keep is
+	// false, the store gets none.
 	settle         func(store.Settlement) (_ store.Settlement, keep bool)
 	settlesEarly   bool // settles deliveries as done when they are claimed
 	hidesPutErrors bool // acknowledges failed puts
@@ -145,7 +146,7 @@ type faultyStore struct {
 	hidesEvery     int  // hides every n-th delivery from Fetch, if not 0
 	putsRetries    bool // makes new deliveries of retries with a key
 	hidesReleases  bool // leaves out Released
-	// keyOf returns the key that the store gets instead of that of the n-th delivery with one.
+	// keyOf returns the key that the store gets for the n-th delivery that has a key.
 	keyOf func(n int, key string) string
 
 	mu   sync.Mutex

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// realTime is the time by the machine's clock, which in a bubble time.Now is not.
+// realTime returns the time of the machine's clock. In a bubble, time.Now returns another time.
 func realTime() time.Duration {
 	var t syscall.Timeval
 	if syscall.Gettimeofday(&t) != nil {

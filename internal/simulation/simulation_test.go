@@ -97,8 +97,9 @@ type result struct {
 	longest time.Duration     // the longest real time between two turns
 }
 
-// preemption is a real time after which Go may have let others run: a goroutine that runs for 10 ms,
-// or waits in a system call for longer than some 20 us, as the client's spool does on a busy machine.
+// If the real time between two turns exceeds preemption, Go may have let other goroutines run. Go
+// does that if a goroutine runs for 10 ms, or waits in a system call for more than some 20 us, as
+// the client's spool does on a busy machine.
 const preemption = time.Millisecond
 
 // preempted reports whether Go may have preempted a goroutine, which changes the order of others.
@@ -149,7 +150,7 @@ func onOneCore(t *testing.T) {
 	})
 }
 
-// collect collects the garbage of earlier runs, if it is more than that of a few.
+// collect collects the garbage of earlier runs, if there is more than a few runs leave.
 func collect() {
 	var m runtime.MemStats
 	if runtime.ReadMemStats(&m); m.HeapAlloc > 96<<20 {

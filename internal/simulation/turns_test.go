@@ -12,9 +12,9 @@ import (
 )
 
 // A turns lets the goroutines of a bubble go on one at a time, so that a run repeats. At each entry
-// point of the simulated world, a goroutine calls wait. Once all others are blocked, turns lets one of
-// those that wait go on. It draws that one by name, so it does not matter in which order they came.
-// The package comment says what this does not cover.
+// point of the simulated world, a goroutine calls wait. Once all others are blocked, turns lets one
+// of those that wait go on. The choice depends on the names, not on the order in which the
+// goroutines came. The package comment says what this does not cover.
 type turns struct {
 	mu      sync.Mutex
 	rnd     *rand.Rand

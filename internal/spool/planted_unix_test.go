@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Somebody has put symbolic links into the folder. Open refuses one instead of the lock, sets one aside
-// that has the name of a segment, and does not touch the file behind them. It refuses a folder to which
-// all users can write.
+// Somebody has put symbolic links into the folder. Open refuses a link in place of the lock, sets a
+// link aside that has the name of a segment, and does not touch the files behind the links. It
+// refuses a folder to which all users can write.
 func TestPlantedLink(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {

@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// Parse parses s as url.Parse does, and maps an international host to its ASCII form, the one that
-// belongs into requests, TLS handshakes and look-ups. It refuses characters that cannot be seen:
-// they come along with copied text, and the URL would be another one than the reader sees. An error
-// is a predicate without an object. It quotes no part of s, which may hold a password.
+// Parse parses s as url.Parse does, and maps an international host to its ASCII form, the form for
+// requests, TLS handshakes and look-ups. It refuses characters that cannot be seen: they get into
+// copied text, and the URL is then not the one that the reader sees. An error is the end of a
+// sentence about the URL, such as "is no URL". It quotes no part of s, which may hold a password.
 func Parse(s string) (*url.URL, error) {
 	if i := strings.IndexFunc(s, isInvisible); i >= 0 {
 		c, _ := utf8.DecodeRuneInString(s[i:])
@@ -39,8 +39,8 @@ func Parse(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// ParseBase parses an http or https URL with a host, perhaps a path, and nothing else. Its errors are
-// those of Parse and their like.
+// ParseBase parses an http or https URL with a host, perhaps a path, and nothing else. Its errors
+// have the form of those of Parse.
 func ParseBase(s string) (*url.URL, error) {
 	u, err := Parse(s)
 	switch {
@@ -72,7 +72,7 @@ func isASCII(s string) bool {
 }
 
 // toASCII maps a host by UTS #46, as idna.Lookup.ToASCII of golang.org/x/net does. It returns an
-// invalid name as it is. The mapping is that of net/http, which offers it only as the address that
+// invalid name as it is. net/http does the mapping, but shows the result only as the address that
 // it dials. A dependency would add the tables of x/net and x/text, 500 KB, to every program.
 func toASCII(host string) string {
 	dialled := ""

@@ -94,8 +94,9 @@ func call(h http.Handler) func(*http.Request) (int, error) {
 	}
 }
 
-// testAtOnce sends one event 64 times at once. The first calls of the function fail while the others
-// wait for their transactions. No other request fails, as it would if those that wait deadlocked.
+// testAtOnce sends one event 64 times at once. The first calls of the function fail while the
+// others wait for their transactions. No other request fails. If the waiting transactions
+// deadlocked, one would.
 func testAtOnce(t *testing.T, d database, url string) {
 	const failures = 3
 	var calls atomic.Int32

@@ -71,7 +71,7 @@ func TestOrderAndEventAreStoredTogether(t *testing.T) {
 	}
 	forwarder := testkit.Must(webhook.New(webhook.Config{Store: store, Directory: directory}))
 
-	// send is what a service writes once. It takes what ForwardTx takes.
+	// send is a function that a service writes once. tx may have any type that SendTx takes.
 	send := func(ctx context.Context, tx any, id string) error {
 		_, err := forwarder.SendTx(ctx, tx, "acme", &event.Custom{Type: "order.placed", ID: id, Data: Order{id}})
 		return err

@@ -87,9 +87,9 @@ func (d Dialect) valid() bool { return d >= PostgreSQL && d <= SQLite }
 
 var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,49}$`)
 
-// dialects has the statements of each Dialect, for $table. insert changes exactly one row if the id is
-// new. If a transaction that has not ended has recorded the id, insert waits for its end. remove has
-// the index on received at hand, and changes at most removeMax rows.
+// dialects has the statements of each Dialect, for $table. insert changes exactly one row if the id
+// is new. If a transaction that has not ended has recorded the id, insert waits for its end. remove
+// uses the index on received, and changes at most removeMax rows.
 var dialects = [...]struct {
 	schema         []string
 	insert, remove string
@@ -122,8 +122,8 @@ var dialects = [...]struct {
 	},
 }
 
-// Schema returns the statements that make a table if it is not there, and its index. The column id
-// has the ids, and received the seconds since 1970 at which they were recorded.
+// Schema returns the statements that make a table, if it does not exist, and its index. The column
+// id has the ids, and received the seconds since 1970 at which they were recorded.
 func (d Dialect) Schema(table string) (statements []string) {
 	for _, s := range dialects[d].schema {
 		statements = append(statements, fill(s, table))

@@ -69,8 +69,8 @@ type Config struct {
 	MaxBody   int64
 	// Keep is how long ids are kept, at least one hour. A repetition that comes later is applied
 	// again. Zero means DefaultKeep, 34 days: a sender that keeps dead letters for 30 days, as a
-	// Forwarder does, may replay one on the last of them, with the same id, and then try for up to
-	// four days.
+	// Forwarder does, may retry one on the last of these days, with the same id, for up to four
+	// more days.
 	Keep time.Duration
 	// Timeout bounds the transaction of one request, with the wait for a connection. A sender that no
 	// longer waits for the answer does not end it: the next attempt finds the event applied. Zero
@@ -81,9 +81,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// ErrRefused says that an event will never be applied. A function returns an error that wraps it
-// where another attempt would not help. The answer is then 422, so the sender gives up at once. It
-// divides a batch, so that the other events are applied.
+// ErrRefused says that an event will never be applied. A function returns an error that wraps
+// ErrRefused if another attempt would not help. The answer is then 422, so the sender gives up at
+// once. If the request is a batch, the sender divides it, so that the other events are applied.
 var ErrRefused = errors.New("inbox: the event is refused")
 
 // A Func applies an event with statements in tx, which it must neither commit nor roll back. Its
@@ -144,7 +144,8 @@ func New[Tx any](db DB[Tx], c Config, apply Func[Tx]) (*Inbox[Tx], error) {
 	return b, nil
 }
 
-// secretFault returns what is wrong with the secrets: with good ones only the signature is missing.
+// secretFault returns what is wrong with the secrets. It verifies a request without a signature:
+// with good secrets, only the signature is missing.
 func secretFault(c Config) error {
 	err := signature.Verify(nil, "", c.Secrets...)
 	if c.Scheme == signature.StandardWebhooks {
@@ -231,7 +232,8 @@ func (b *Inbox[Tx]) begin(ctx context.Context, events []signature.Event) (tx Tx,
 	for _, e := range events {
 		isNew[e.ID] = false
 	}
-	// In one order in all requests, so that two batches do not wait for each other.
+	// Record the ids in the same order in all requests, so that two batches do not wait for each
+	// other.
 	ids := slices.Sorted(maps.Keys(isNew))
 	now := time.Now().Unix()
 	for range 5 {
@@ -254,7 +256,7 @@ func (b *Inbox[Tx]) begin(ctx context.Context, events []signature.Event) (tx Tx,
 }
 
 // Old ids are removed in steps of up to removeMax, one for each removeEvery new events, so that the
-// table stays at the ids of Config.Keep.
+// table has little more than the ids of Config.Keep.
 const removeEvery, removeMax = 200, 1000
 
 // removeOld removes some of the ids that were recorded longer ago than Keep.

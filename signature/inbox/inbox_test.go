@@ -69,7 +69,7 @@ func (r *receiver) post(ctx context.Context, id, body string, at time.Time) int 
 
 var errBroken = errors.New("broken")
 
-// What an Inbox answers, and how often the event e and the event f are applied then.
+// The answers of an Inbox, and how often the event e and the event f are applied then.
 func TestInbox(t *testing.T) {
 	batch := func(ids ...string) string {
 		var events []string
@@ -141,7 +141,7 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// What must not be applied never reaches the function, or the database.
+// A request that must not be applied reaches neither the function nor the database.
 func TestInboxRefuses(t *testing.T) {
 	now := time.Now()
 	c := config()
@@ -188,7 +188,8 @@ func TestInboxOfXSignature(t *testing.T) {
 	}
 }
 
-// Of requests at the same time with one id, one calls the function. Its failure lets another one.
+// Of simultaneous requests with the same id, one calls the function. If the function fails, another
+// request calls it.
 func TestInboxAtOnce(t *testing.T) {
 	for _, failures := range []int{0, 1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -269,7 +270,7 @@ func TestInboxOfPanic(t *testing.T) {
 	}
 }
 
-// Ids are kept for Keep and no longer, without a call for that.
+// Ids are removed after Keep. The program calls nothing for that.
 func TestInboxRemovesOldIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReceiver(t, config())

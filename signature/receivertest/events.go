@@ -86,7 +86,7 @@ var eventChecks = []Check{
 	}},
 }
 
-// A lateReader has no bytes, but takes its time to say so.
+// A lateReader has no bytes, and takes time to return io.EOF.
 type lateReader struct{}
 
 func (lateReader) Read([]byte) (int, error) {

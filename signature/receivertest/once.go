@@ -41,7 +41,7 @@ var onceChecks = []Check{
 		k.accept("the first event again", r)
 		k.once("an event that came again after 50 others", r)
 	}},
-	// Anybody can send a call with any messageId where the write key is public, as in a browser.
+	// Where the write key is public, as in a browser, anybody can send a call with any messageId.
 	{"two events with one messageId are both applied", true, applied | standard, func(k *kit) {
 		first := k.event()
 		second := k.request(newID(), first.body)
@@ -100,21 +100,21 @@ var onceChecks = []Check{
 	}},
 }
 
-// once checks that the events of a request were applied once, if anything counts them.
+// once checks that the events of a request were applied once, if Config counts them.
 func (k *kit) once(what string, r *request) {
 	if k.Applied != nil {
 		k.applied(what, r, 1)
 	}
 }
 
-// restart replaces the handler by that of a new process, if Config can.
+// restart replaces the handler by that of a new process, if Config has a Restart.
 func (k *kit) restart() {
 	if k.Restart != nil {
 		k.Transport.(*handlerTransport).handler = k.Restart()
 	}
 }
 
-// batch returns a request with the events of others. Its id is a digest of theirs.
+// batch returns a request with the events of other requests. Its id is a digest of their ids.
 func (k *kit) batch(of ...*request) *request {
 	var events []signature.Event
 	var texts []string

@@ -34,19 +34,20 @@ import (
 
 // Config describes a receiver.
 type Config struct {
-	// URL is that of the receiver. Empty means a URL of http://receiver.test, for Run.
+	// URL is the URL of the receiver. Empty means http://receiver.test, for Run.
 	URL string
 	// Transport sends the requests of Check.Run. Nil means http.DefaultTransport. Run calls the
 	// handler instead.
 	Transport http.RoundTripper
-	// Secrets sign the events: all those that the receiver accepts, so two while one replaces another.
-	// Those of Standard Webhooks begin with "whsec_", or "whsk_" for a private key. Required.
+	// Secrets are all secrets that the receiver accepts, and sign the events: there are two while
+	// one replaces another. Those of Standard Webhooks begin with "whsec_", or "whsk_" for a
+	// private key. Required.
 	Secrets []signature.Secret
 	// Scheme is the scheme of the secrets. Zero means X-Signature, which signs neither id nor time.
 	Scheme signature.Scheme
 	// Tolerance is how old an event may be. Zero means signature.DefaultTolerance.
 	Tolerance time.Duration
-	// MaxBody is a size in bytes that the receiver has to refuse, with one byte more. Zero means
+	// MaxBody is a size in bytes. The receiver has to refuse a body with one byte more. Zero means
 	// signature.DefaultMaxBody.
 	MaxBody int64
 	// Batches says that the receiver takes batches.
@@ -55,9 +56,9 @@ type Config struct {
 	// white space. The id is the event's id, and the messageId if there is one. Nil means a track of
 	// the contract.
 	Event func(id string) []byte
-	// Applied returns how often the effect of an event is there, for any connection to the database.
-	// X-Signature sends no ids: there, go by what Event has put into the body.
-	// Nil leaves out all checks that need it.
+	// Applied returns how often an event was applied, as any connection to the database sees it.
+	// X-Signature sends no ids, so find the event by the data that Event has put into its body. Nil
+	// leaves out all checks that need Applied.
 	Applied func(ctx context.Context, e signature.Event) (int, error)
 	// Restart returns the handler of a new process with the same database. Nil leaves out the checks
 	// of restarts. Only Run uses it.

@@ -65,7 +65,7 @@ func TestInboxIsGood(t *testing.T) {
 	})
 }
 
-// The same holds for one with X-Signature, as far as that can tell.
+// An Inbox with X-Signature is a good receiver, too, as far as the checks of X-Signature can show.
 func TestInboxWithXSignatureIsGood(t *testing.T) {
 	db := memdb.New()
 	byBody := func(e signature.Event) string { return string(e.Body) }
@@ -79,7 +79,7 @@ func TestInboxWithXSignatureIsGood(t *testing.T) {
 // maxBody is the limit of a receiver: less than the default, for the sake of time.
 const maxBody = 260 << 10
 
-// A receiver is what many write by hand. A fault makes it do one thing wrong.
+// A receiver is like many that people write by hand. A fault makes it do one thing wrong.
 type receiver struct {
 	fault  string
 	db     *memdb.DB
@@ -284,7 +284,8 @@ func inBubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-// Against a URL, what a receiver in another process cannot show is left out, with the reason.
+// With a URL, the checks that a receiver in another process cannot pass are left out, and the
+// result says why.
 func TestChecksOfURL(t *testing.T) {
 	db := memdb.New()
 	box, _ := newInbox(db, inbox.Config{Secrets: secrets[:1], Scheme: signature.StandardWebhooks}, func(e signature.Event) string { return e.ID })

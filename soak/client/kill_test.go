@@ -57,8 +57,8 @@ func trackChild() error {
 	}
 }
 
-// A ticker is a collector that ticks off numbered messages. It answers every third request with
-// 503.
+// A ticker is a collector that records which numbered messages have arrived. It answers every third
+// request with 503.
 type ticker struct {
 	mu       sync.Mutex
 	requests int

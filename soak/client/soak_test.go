@@ -32,7 +32,8 @@ const (
 	soakMaxHeap = 96 << 20           // bound of the heap, that of the test included
 )
 
-// A collector ticks off numbered messages. It misbehaves for up to ten requests a second.
+// A collector records which numbered messages have arrived. It misbehaves for up to ten requests a
+// second.
 type collector struct {
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -103,7 +104,8 @@ func (c *collector) draw(retries int) (fault int, slow time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requests++
-	// At the end all requests are retries, and some must succeed. So the fifth try has no fault.
+	// At the end all requests are retries, and some must succeed. So the fifth attempt has no
+	// fault.
 	now := time.Now()
 	if now.Before(c.next) || retries >= 4 {
 		return -1, 0
@@ -172,8 +174,8 @@ func (c *collector) collect(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"success":true}`)
 }
 
-// take ticks off the messages of a batch. Their ids are numbers. It skips the id of the batch,
-// which is a UUID.
+// take records the arrival of the messages of a batch. Their ids are numbers. It skips the id of
+// the batch, which is a UUID.
 func (c *collector) take(body []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

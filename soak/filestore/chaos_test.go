@@ -211,9 +211,8 @@ func (f *chaosForwarder) end() {
 	}
 }
 
-// chaosRounds is how often each destination gets calls at least. That no message is refused happens
-// in one of 20 single batches, but only once in ten thousand million with the batches of four
-// rounds.
+// chaosRounds is how often each destination gets calls at least. Of single batches, one in 20 has
+// no refused message. Of the batches of four rounds, only one set in ten thousand million has none.
 const chaosRounds = 4
 
 // call forwards calls until over is closed, and to each destination at least chaosRounds times. If
@@ -297,8 +296,8 @@ func (f *chaosForwarder) bury(over <-chan struct{}, interval time.Duration) {
 	}
 }
 
-// die kills the process and launches it again, every interval on average, and now and then at once.
-// In the last launch only the destination "off" is disabled.
+// die kills the process and launches it again, every interval on average. One time in five it kills
+// the process soon after the launch. In the last launch only the destination "off" is disabled.
 func (f *chaosForwarder) die(over <-chan struct{}, interval time.Duration) {
 	for on := true; on; {
 		wait := interval/2 + f.dice.below(interval)

@@ -84,8 +84,8 @@ func testKill(t *testing.T, seed uint64) {
 	}
 }
 
-// checkOrder adds the deliveries that are behind others to behind. It returns an error unless those with
-// one key are in the order of their puts, and all but the first are behind.
+// checkOrder adds the deliveries that are behind others to behind. It returns an error unless the
+// deliveries of each key are in the order of their puts, and all of them but the first are behind.
 func checkOrder(ctx context.Context, s webhook.Store, behind map[string]bool) error {
 	latest := make(map[[2]string][3]int)
 	for d, err := range store.Records(ctx, s, store.Query{Oldest: true}) {
@@ -142,7 +142,8 @@ func (l *killLedger) run(dir string, round int, seed uint64, lines int) error {
 	return nil
 }
 
-// lost counts the deliveries that were stored, were not about to be settled, and are not in there.
+// lost counts the deliveries that were stored, were not about to be settled, and are not in the map
+// there.
 func (l *killLedger) lost(there map[string]bool) (n int) {
 	for id := range l.stored {
 		if !there[id] && !l.tried[id] {

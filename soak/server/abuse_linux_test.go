@@ -319,7 +319,7 @@ func (a *attacker) every(ctx context.Context, interval time.Duration, act func(n
 	}
 }
 
-// often sends rate requests a second, over a few connections.
+// often sends requests over a few connections, rate of them a second.
 func (a *attacker) often(ctx context.Context, rate int, method, path, key string, header http.Header, body func() io.Reader) {
 	transport := &http.Transport{DialContext: a.dial, MaxIdleConnsPerHost: 8, DisableCompression: true}
 	defer transport.CloseIdleConnections()

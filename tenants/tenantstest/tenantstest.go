@@ -30,8 +30,8 @@ type kit struct {
 	s    store.DocumentStore // of a
 }
 
-// Run runs all cases on the stores of two nodes, which may be one value twice. They may have other
-// documents, but none of package tenants.
+// Run runs all cases on the stores a and b of two nodes, which may be the same value. The stores
+// may have documents, but none of package tenants.
 func Run(t *testing.T, a, b store.DocumentStore) {
 	for _, c := range []struct {
 		name string
@@ -97,7 +97,7 @@ func (k *kit) tenant(id string) tenants.Tenant {
 	return t
 }
 
-// settings are those of a destination that takes invoices.
+// settings returns the settings of a destination that takes invoices.
 func settings(tenant string) tenants.Destination {
 	return tenants.Destination{
 		Tenant: tenant, Endpoints: []webhook.Endpoint{{URL: "https://acme.example/", Headers: map[string]string{"A": "b"}}},

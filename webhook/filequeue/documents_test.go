@@ -35,8 +35,8 @@ func documentsOn(t testing.TB, s *filequeue.Store, folders int) (all []string) {
 	return all
 }
 
-// Documents that fill many tables are what a map would be, also after a restart, while commits fail,
-// and after the power was lost. Tables and segments that nothing needs are removed.
+// Documents that fill many tables are the same as those of a map, also after a restart, while
+// commits fail, and after a loss of power. Tables and segments that nothing needs are removed.
 func TestDocumentsInTables(t *testing.T) {
 	for seed := range soakenv.Seeds(t, 8) {
 		synctest.Test(t, func(t *testing.T) { testDocumentsInTables(t, seed) })
@@ -126,8 +126,8 @@ func testDocumentsInTables(t *testing.T, seed uint64) {
 	}
 }
 
-// Any damage of a table is an error of who reads it, and of Check. Open refuses a table without an
-// index. Rescue copies what can be read.
+// Any damage of a table is an error of the call that reads the table, and of Check. Open refuses a
+// table without an index. Rescue copies what can be read.
 func TestDamagedTables(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "store")
 	s, err := filequeue.OpenUnsynced(from, filequeue.Config{Logger: quiet})

@@ -10,8 +10,8 @@ import (
 type position struct{ seg, off uint32 }
 
 // An entry is the part of a delivery, or of another record, that the index keeps: 40 bytes, without
-// the body, the id and the name. In lane.behind, due is the hash of the key, and state has what due is
-// otherwise.
+// the body, the id and the name. In lane.behind, due has the hash of the key, and state has the
+// value that due has elsewhere.
 type entry struct {
 	due    int64 // in microseconds; the time of death in lane.dead, of delivery in lane.history
 	seq    uint64
@@ -33,7 +33,7 @@ func entryOf(r *record) entry {
 }
 
 // bytes returns the length of the body of a waiting delivery, or the Size of a dead or delivered
-// one. The result is too large if the field over is at its bound of 65,535.
+// one. If the field over is at its bound of 65,535, the result is greater than that.
 func (e *entry) bytes() int64 { return e.total() - int64(e.over) }
 
 func (e *entry) total() int64 { return int64(e.length) + 8*int64(e.units) }

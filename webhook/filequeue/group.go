@@ -7,9 +7,10 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// An op plans the records of one call, which are stored all or not at all. It adds them to the group,
-// or returns an error. If a commit fails, the writer reverts the transitions of the op, and may then
-// call the op again. It holds index.mu while it calls ops, and the functions that they gave to then.
+// An op plans the records of one call, which are stored all or not at all. It adds them to the
+// group, or returns an error. If a commit fails, the writer reverts the transitions of the op, and
+// may then call the op again. It holds index.mu while it calls ops, and the functions that they
+// have passed to then.
 type op func(g *group) error
 
 // A group collects the records of one commit, from one op or more. If the commit fails, all of its

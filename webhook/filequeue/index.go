@@ -145,8 +145,8 @@ func (x *index) lane(name string) *lane {
 	return l
 }
 
-// prune removes the lane of a destination if it has no deliveries, nor one whose transition is in
-// progress and that has a key.
+// prune removes the lane of a destination if the lane has no deliveries, and no delivery with a key
+// has a transition in progress.
 func (x *index) prune(destination string) {
 	if l := x.lanes[destination]; l != nil && l.waiting()+l.dead.len+l.history.len+len(l.firsts) == 0 {
 		delete(x.lanes, destination)

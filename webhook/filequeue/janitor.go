@@ -40,8 +40,8 @@ func (j *janitor) run() {
 	}
 }
 
-// work tidies once, while nothing else is busy. It returns when there is work again, or zero, and what
-// says so earlier.
+// work tidies once, while nothing else is busy. It returns the time at which there is work again,
+// or zero, and a signal for work that comes earlier.
 func (j *janitor) work() (next time.Time, wake store.Signal) {
 	j.busy <- struct{}{}
 	defer j.resume()
@@ -75,7 +75,7 @@ func (j *janitor) ran(err error) {
 	}
 }
 
-// postponed says that the janitor leaves a segment alone for now.
+// postponed reports whether the janitor leaves a segment alone for now.
 func (j *janitor) postponed() bool {
 	j.store.index.mu.Lock()
 	defer j.store.index.mu.Unlock()

@@ -39,7 +39,8 @@ type ledger struct {
 	damaged  bool                       // something is missing, and was reported
 }
 
-// A paper is what a document may be: its values, "" if it is removed, and its version.
+// A paper has the states that a document may be in: its possible values, of which "" means removed,
+// and its version.
 type paper struct {
 	may     map[string]bool
 	version uint64
@@ -279,8 +280,9 @@ func (l *ledger) states() map[string]string {
 	return got
 }
 
-// checkOrder checks that of the waiting deliveries with one key, the first one is not behind another,
-// and that the others are, in the order of their turns. It does nothing once the disk has crashed.
+// checkOrder checks the waiting deliveries of each key. The first one must not be behind another.
+// The others must be behind, in the order of their turns. It does nothing once the disk has
+// crashed.
 func (l *ledger) checkOrder() {
 	l.Helper()
 	var ds []store.Record

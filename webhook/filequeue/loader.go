@@ -267,8 +267,8 @@ func (ld *loader) apply(g *segment, r *record) {
 	}
 }
 
-// meet reports whether a whole record or a document is needed, and not a copy of what the loader has
-// found already.
+// meet reports whether a whole record or a document is needed, and is no copy of a record that the
+// loader has found already.
 func (ld *loader) meet(g *segment, r *record) bool {
 	if !ld.met.add(r.seq) {
 		g.copied = true // by a merge, which the last process has not completed

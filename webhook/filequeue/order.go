@@ -86,8 +86,8 @@ func (x *index) part(destination string, seq uint64, now int64) time.Time {
 	return e.dueAt()
 }
 
-// sort sorts the queues, in which the loader has collected entries. Of a key without a first delivery,
-// it moves the first entry that is behind to the fresh ones.
+// sort sorts the queues, in which the loader has collected entries. If a key has no first delivery,
+// sort moves its first entry that is behind to the fresh ones.
 func (l *lane) sort() {
 	all := l.behind.collected()
 	l.behind = queue{chunks: []entries{{all: all[:0]}}} // uses the same memory

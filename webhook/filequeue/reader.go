@@ -98,10 +98,10 @@ func (r *reader) load(ps []pinned, f func(p *pinned, whole *record, d *store.Rec
 	}
 }
 
-// decode reads a delivery into d. b has the bytes of its whole record, which decode returns.
-// If only the state record is damaged, decode logs that, and d is the delivery as it was put, with
-// the due time or the time of death of its state. Only the state said when the retry window ends.
-// The window may be over, so it ends with the due time.
+// decode reads a delivery into d. b has the bytes of its whole record, which decode returns. If
+// only the state record is damaged, decode logs that, and d is the delivery as it was put, with the
+// due time or the time of death of its state. The end of the retry window was only in the state
+// record. The window may be over, so decode lets it end with the due time.
 func (r *reader) decode(p *pinned, b []byte, d *store.Record) (whole record, err error) {
 	whole, err = p.put.decode(p.entry.put, p.entry.seq, b)
 	if derr := whole.readDelivery(d); err == nil && derr != nil {

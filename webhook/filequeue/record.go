@@ -68,10 +68,10 @@ const (
 	// number the next unused one. The store also writes a record of this kind before it removes a
 	// segment.
 	kindSegments
-	// kindTables lists the tables that the store needs, the newest first. The tag has two uvarints for
-	// each: the size of the file, and the number. due is the version up to which the tables have all
-	// changes of documents; later ones are in the log. Each segment whose store has tables has one
-	// behind its first record, and each change of the tables writes one.
+	// kindTables lists the tables that the store needs, the newest first. The tag has two uvarints
+	// for each: the size of the file, and the number. due is the version up to which the tables
+	// have all changes of documents; later ones are in the log. If the store has tables, each
+	// segment has such a record after its first one. Each change of the tables writes one, too.
 	kindTables
 	kindEnd // behind the last kind
 
@@ -220,8 +220,8 @@ func deliveryRecord(b []byte, k kind, d *store.Record, whole bool) (record, erro
 	return r, nil
 }
 
-// readDelivery decodes a whole record into d. Of another record it takes only what that one
-// changes.
+// readDelivery decodes a whole record into d. From any other record it takes only the fields that
+// the record changes.
 func (r *record) readDelivery(d *store.Record) error {
 	if r.tag > 0 {
 		return d.UnmarshalBinary(r.payload[min(int(r.tag), len(r.payload)):])

@@ -13,8 +13,8 @@ type scanned struct {
 	last    int64    // the offset where the last commit begins
 	end     int64    // the offset where the records end
 	gaps    []gap
-	// It is in doubt whether the last commit was complete, and a part of it cannot be read: the holes,
-	// and torn bytes after end.
+	// incomplete says that the last commit may not have been completed, and that a part of it
+	// cannot be read: the holes, and torn bytes after end.
 	incomplete bool
 	holes      []gap
 	torn       int64

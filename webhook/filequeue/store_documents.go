@@ -104,8 +104,8 @@ func (x *index) release(r *memrow) {
 	x.documents.bytes -= recordSize(int(r.entry.length))
 }
 
-// newest returns the newest row of a document, without a version if there is none, and the value of
-// flushes to which that belongs. The caller is inside of gate.
+// newest returns the newest row of a document, without a version if there is none. flushes is the
+// value that documents.flushes had when newest looked. The caller is inside of gate.
 func (s *Store) newest(path string) (found row, flushes int, err error) {
 	x := s.index
 	x.mu.Lock()
@@ -400,7 +400,7 @@ func (ld *loader) openTables(found map[uint32]int64) {
 	}
 }
 
-// openTable opens a table. The field seq has its size.
+// openTable opens a table. The field seq of the argument has the size.
 func (ld *loader) openTable(of ref) {
 	t, err := openTable(ld.store.disk, of.seg, int64(of.seq))
 	switch {

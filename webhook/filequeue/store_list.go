@@ -82,7 +82,7 @@ func (s *search) queue(q *queue, id queueID) {
 	}
 }
 
-// kinds are those of the queues of a lane.
+// kinds has the kind of each queue of a lane.
 var kinds = [...]kind{kindFresh, kindRetry, kindDead, kindDelivered, kindBehind}
 
 func (s *search) lane(l *lane) {
@@ -118,7 +118,7 @@ func (x *index) search(l *store.Listing, n int) []found {
 	return s.found
 }
 
-// distinct returns refs in their order, each once.
+// distinct returns refs in their order, without repetitions.
 func distinct(refs []store.Ref) (all []store.Ref) {
 	had := make(map[store.Ref]bool, len(refs))
 	for _, ref := range refs {
@@ -297,9 +297,9 @@ func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int,
 	return s.each(ctx, refs, nil)
 }
 
-// each carries out the transitions that plan returns for the deliveries of refs, a page at a time; with
-// no plan, they leave the store without being read. It returns how many it has moved, and how many are
-// claimed.
+// each carries out the transitions that plan returns for the deliveries of refs, a page at a time;
+// if plan is nil, the deliveries leave the store without being read. It returns how many it has
+// moved, and how many are claimed.
 func (s *Store) each(ctx context.Context, refs []store.Ref, plan func(*found, *store.Record) (transition, bool, error)) (n, claimed int, err error) {
 	for some := range slices.Chunk(distinct(refs), page) {
 		for len(some) > 0 {

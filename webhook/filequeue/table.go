@@ -13,10 +13,10 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A table is a file of rows, in the order of their paths, that never changes. It has blocks of about
-// 16 KB, and behind them an index: the last path of each block, and the length of the block. Each
-// block, and the index, is followed by its CRC-32C in 4 bytes. The last 8 bytes are the length of the
-// index. Paths and values are preceded by their lengths. All numbers but these are uvarints.
+// A table is a file of rows, in the order of their paths, that never changes. It has blocks of
+// about 16 KB, and behind them an index: the last path of each block, and the length of the block.
+// Each block, and the index, is followed by its CRC-32C in 4 bytes. The last 8 bytes are the length
+// of the index. Paths and values are preceded by their lengths. All other numbers are uvarints.
 type table struct {
 	number uint32
 	size   int64
@@ -219,7 +219,7 @@ type cursor struct {
 	skip func(error)
 }
 
-// from returns a cursor at the first row with this path, or behind it.
+// from returns a cursor at the first row whose path is this one or sorts behind it.
 func (t *table) from(path string, skip func(error)) *cursor {
 	next := sort.Search(len(t.blocks), func(i int) bool { return t.blocks[i].last >= path })
 	return &cursor{t: t, at: path, next: next, skip: skip}

@@ -198,8 +198,8 @@ func (l *log) behind(seq uint64, oldest bool) iter.Seq[*item] {
 	}
 }
 
-// forget says that one more item is gone. It removes those at the beginning, and all of them once
-// they are the most.
+// forget says that one more item is gone. It removes those at the beginning, and removes all of
+// them once they are more than half.
 func (l *log) forget() {
 	l.gone++
 	for len(l.items) > 0 && l.items[0].gone {

@@ -327,7 +327,7 @@ func (ak *asker) about(ctx context.Context, q question, refs []store.Ref, use fu
 	return failed
 }
 
-// changeAll makes the change of q to the deliveries with these refs, each of which is there once.
+// changeAll makes the change of q to the deliveries with these refs, without repetitions.
 func (ak *asker) changeAll(ctx context.Context, q question, refs []store.Ref) (n, claimed int, err error) {
 	err = ak.about(ctx, q, refs, func(a answer, _ []store.Ref) { n, claimed = n+a.Changed, claimed+a.Claimed })
 	return n, claimed, err
@@ -353,7 +353,8 @@ func (ak *asker) read(ctx context.Context, refs ...store.Ref) (map[store.Ref]sto
 	return all, err
 }
 
-// A merger merges the lists of several partitions. Its sources are those that it has not yielded all of.
+// A merger merges the lists of several partitions. Its sources are the lists that it has not
+// yielded completely.
 type merger struct {
 	asker   *asker
 	query   *store.Query

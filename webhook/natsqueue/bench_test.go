@@ -124,8 +124,8 @@ func BenchmarkBacklog(b *testing.B) {
 	})
 }
 
-// BenchmarkList reads pages of 50: beside the backlog, half of which are dead letters; and how long a
-// node that opens the store needs until it knows the dead letters.
+// BenchmarkList reads pages of 50, with a backlog of which half are dead letters. It also reports
+// how long a node that opens the store needs until it knows the dead letters.
 func BenchmarkList(b *testing.B) {
 	s := openApart(b)
 	n := *backlog / 2

@@ -50,7 +50,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 var errAgain = errors.New("the server cannot answer now")
 
 // within calls f, which asks a server, until it gets an answer, at most until callTimeout. The
-// context of the first call ends after patience, and that of each further call after twice the time.
+// context of the first call ends after patience, and the context of each further call after twice
+// the time of the call before.
 func within(ctx context.Context, patience time.Duration, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()

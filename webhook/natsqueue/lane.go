@@ -124,7 +124,7 @@ func (l *lane) at(seq uint64) *place {
 	return nil
 }
 
-// enter adds a place. Hardly ever is it not the last one.
+// enter adds a place, which is nearly always the last one.
 func (l *lane) enter(x place) {
 	if n := len(l.list); n == 0 || l.list[n-1].seq < x.seq {
 		l.list = append(l.list, x)
@@ -166,8 +166,8 @@ func (l *lane) places(after uint64, oldest bool) iter.Seq[*place] {
 	}
 }
 
-// A place is that of a delivery in the list of its lane. It has either an entry or a letter, or
-// neither once the delivery is gone.
+// A place is the place of a delivery in the list of its lane. It has either an entry or a letter,
+// or neither once the delivery is gone.
 type place struct {
 	seq    uint64
 	entry  *entry

@@ -108,8 +108,8 @@ type letters struct {
 	putter *putter
 }
 
-// read reads dead letters from the stream. An element of the result is nil if that of all is, or if
-// the stream does not have it.
+// read reads dead letters from the stream. An element of the result is nil if the element of all is
+// nil, or if the stream does not have the message.
 func (lt *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStreamMsg, error) {
 	var seqs []uint64
 	for _, x := range all {
@@ -126,8 +126,8 @@ func (lt *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStr
 	return messages, err
 }
 
-// change retries, discards or erases dead letters, of which all may have nil. It returns how many. It
-// retries those with one key one after the other.
+// change retries, discards or erases dead letters, and returns their number. Elements of all may be
+// nil. It retries dead letters with the same key one after the other.
 func (lt *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q *question) (n int, err error) {
 	messages := make([]*jetstream.RawStreamMsg, len(all))
 	if q.Change != changeDiscard {

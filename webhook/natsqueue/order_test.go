@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// keyed is deliveries with a key.
+// keyed does the same as deliveries, with a key.
 func keyed(destination, key string, from, n int) []store.Delivery {
 	ds := deliveries(destination, from, n)
 	for i := range ds {
@@ -152,7 +152,7 @@ func TestDamagedDeliveryReleasesNext(t *testing.T) {
 	})
 }
 
-// A key costs deliveries without one no memory.
+// Keys cost no memory for deliveries that have none.
 func TestEntryIsSmall(t *testing.T) {
 	if got := unsafe.Sizeof(entry{}); got > 112 { // a size class of the allocator
 		t.Errorf("an entry has %d bytes, want at most 112", got)

@@ -35,7 +35,8 @@ type partition struct {
 	listed chan struct{}   // closed when the lists of the lanes have the dead letters, too
 	live   context.Context // ends when the partition is lost
 	end    context.CancelFunc
-	// replies are those of judge to other nodes. Only the goroutine that reads messages uses them.
+	// replies are the replies of judge to other nodes. Only the goroutine that reads messages uses
+	// them.
 	replies []*nats.Msg
 
 	// The rest is guarded by index.mu.

@@ -142,8 +142,8 @@ type draft struct {
 }
 
 // compose returns a draft of a record with as many endings as fit, and the endings that are left.
-// With release, the record that leaves none gives the partition away. If the partition is lost, there
-// is no draft.
+// With release, the record that leaves no endings gives the partition away. If the partition is
+// lost, there is no draft.
 func (rc *recorder) compose(p *partition, endings []*ending, release bool) (*draft, []*ending) {
 	rc.index.mu.Lock()
 	defer rc.index.mu.Unlock()
@@ -290,7 +290,8 @@ func (rc *recorder) ending(e *entry, d *store.Delivery, by *store.Settlement) *e
 	}
 }
 
-// buryLater is when a delivery is to be buried again that does not fit into a dead letter.
+// buryLater is how long the store waits before it tries again to bury a delivery that does not fit
+// into a dead letter.
 const buryLater = time.Hour
 
 // stay leaves a delivery where it is in the stream, because the server's max_payload was lowered and

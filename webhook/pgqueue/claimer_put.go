@@ -40,9 +40,10 @@ func (cl *claimer) store(puts []*put) {
 	cl.trim(context.Background())
 }
 
-// shortBacklog is the age of an unclaimed backlog behind which this node still claims deliveries with a Key.
-// Each has a row of its own, and to claim it later costs as much as to put it. So a short backlog, which
-// is fetched first, must not have all that follows claimed later.
+// shortBacklog is the age of an unclaimed backlog behind which this node still claims deliveries
+// with a Key. Each has a row of its own, and to claim it later costs as much as to put it. So a
+// short backlog, which is fetched first, must not be a reason to claim all later deliveries in this
+// way.
 const shortBacklog = time.Second
 
 // claimDrafts sets the field mine of the drafts that this node claims: those that are due soon and fit

@@ -14,7 +14,7 @@ import (
 func (db *database) migrate(ctx context.Context) error {
 	newest := len(migrations)
 	number, supported, err := db.inspect(ctx, db.pool)
-	// The creation fails if another process creates the same things. Then they are there.
+	// The creation fails if another process creates the same things. Then they exist.
 	for tries := 3; err == nil && !db.config.NoMigrate && number < newest && tries > 0; tries-- {
 		err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 			exec := func(sql string) error {

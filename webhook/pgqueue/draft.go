@@ -67,8 +67,8 @@ func newEntry(p *store.Put) (*entry, error) {
 	return e, err
 }
 
-// orderOf returns what the deliveries of a destination with the same Key have in common. It is not valid
-// for a delivery without a Key.
+// orderOf returns a value that is the same for all deliveries of a destination with the same Key.
+// It is not valid for a delivery without a Key.
 func orderOf(d *store.Delivery) pgtype.UUID {
 	if d.Key == "" {
 		return pgtype.UUID{}

@@ -134,7 +134,7 @@ type question struct {
 	none    map[queueKey]bool // queues that were asked for chunks and gave none
 }
 
-// question returns what to ask for the present want, and for the later wants that miss some.
+// question returns what to ask for the present want, and for the later wants that miss deliveries.
 func (f *fetch) question() *question {
 	q := &question{asked: f.claimer.memory.event(), none: make(map[queueKey]bool)}
 	for i, left := f.want, maxAsk; i < len(f.wants) && left > 0; i++ {

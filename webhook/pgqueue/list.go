@@ -191,8 +191,9 @@ func (l *listing) behind(number, seq int64) bool {
 	return seq != number && seq > number == l.Query.Oldest
 }
 
-// end returns the number up to which spans have all deliveries that are next, unless they have all that are
-// left. A source that has as many rows nearby as were asked for may have more behind the last of them.
+// end returns the number up to which spans have all deliveries that are next. If more is false,
+// spans have all that are left. A source with as many nearby rows as were asked for may have more
+// behind the last of them.
 func (l *listing) end(spans []span, limit int) (end int64, more bool) {
 	near := make(map[*source]int)
 	for _, s := range spans {
@@ -206,8 +207,8 @@ func (l *listing) end(spans []span, limit int) (end int64, more bool) {
 	return end, more
 }
 
-// nearest returns the spans that may have the first most numbers. Of the other ones, all numbers are behind
-// the end that it returns then.
+// nearest returns the spans that may have one of the first most numbers. All numbers of the other
+// spans are behind the end that it returns.
 func (l *listing) nearest(spans []span, most int, end int64, more bool) ([]span, int64, bool) {
 	edge := func(s *span) (near, far int64) {
 		if l.Query.Oldest {

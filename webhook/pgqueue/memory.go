@@ -131,9 +131,9 @@ func (m *memory) takeNews(all bool) (names map[string]bool, asked uint64) {
 	return names, m.event()
 }
 
-// learnHeads stores the heads of the destinations names, or of all if names is nil, which a query has
-// returned. It returns what is in memory of these destinations then. The query began with the event
-// asked and took this long. learnHeads locks mu.
+// learnHeads stores the heads of the destinations names, or of all if names is nil, which a query
+// has returned. It returns what memory has of these destinations afterwards. The query began with
+// the event asked and took this long. learnHeads locks mu.
 func (m *memory) learnHeads(found []head, names map[string]bool, asked uint64, took time.Duration) (heads []store.Head) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

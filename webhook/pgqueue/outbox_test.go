@@ -186,8 +186,8 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 	wantWaiting(t, a, 0)
 }
 
-// A directory answers through a transaction, which sees what it has written itself. It uses no other
-// connection: that of the other directory does not see it.
+// A directory that reads in a transaction sees what the transaction has written. It uses no other
+// connection: a directory outside of the transaction does not see it.
 func TestDocumentsOfATransaction(t *testing.T) {
 	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer s.Close()

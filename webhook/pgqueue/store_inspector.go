@@ -119,7 +119,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	return erased, claimed, err
 }
 
-// some are deliveries by their Refs, also as arguments for SQL.
+// A some has the Refs of deliveries, also as arguments for SQL.
 type some struct {
 	refs  map[store.Ref]int // their places, from 1
 	names [][]byte

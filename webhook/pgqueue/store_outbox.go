@@ -15,10 +15,10 @@ import (
 // PutTx implements store.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
 // pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
-// Transactions that put the same delivery wait for each other. So do those that put deliveries with the
-// same Key to a destination, and few others: until a transaction ends, it has one in 16,384 of all Keys for
-// each of its own. One call locks its Keys in one order, and so cannot deadlock with another call. Two
-// calls in one transaction can, as with any two rows.
+// Transactions that put the same delivery wait for each other. So do those that put deliveries with
+// the same Key to a destination, and few others: for each of its Keys, a transaction locks one in
+// 16,384 of all Keys until it ends. One call locks its Keys in one order, and so cannot deadlock
+// with another call. Two calls in one transaction can deadlock, as locks of any two rows can.
 //
 // While a transaction is open, the
 // store cannot remove old keys from the dedup window, and PostgreSQL cannot remove finished rows. A

@@ -13,7 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A maintenance step that keeps failing is a warning, and in Failing until it works again.
+// A maintenance step that keeps failing is logged as a warning, and Failing has it until it works
+// again.
 func TestFailingMaintenanceIsWarned(t *testing.T) {
 	createVirtualDatabase(t)
 	url, schema := address(t), schemaOf(t.Name())

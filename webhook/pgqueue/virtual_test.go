@@ -76,7 +76,7 @@ func openVirtual(t testing.TB, url string, mode pgx.QueryExecMode, c Config) *St
 	pc.ConnConfig.Database = "virtual"
 	pc.ConnConfig.DefaultQueryExecMode = mode
 	pc.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
-		// Also on a connection that is read-only by default.
+		// This also works on a connection that is read-only by default.
 		_, err := conn.PgConn().Exec(ctx, fmt.Sprintf("BEGIN READ WRITE; SELECT setval('clock.micros', %d); COMMIT", time.Now().UnixMicro())).ReadAll()
 		return err == nil, err
 	}

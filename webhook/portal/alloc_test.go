@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook/portal"
 )
 
-// A question about what another tenant has, and one about what nobody has, take the same work, so their
-// times tell nothing. BenchmarkForeign measures the times.
+// A question about an endpoint of another tenant takes the same work as one about an endpoint that
+// does not exist. So the time of the answer reveals nothing. BenchmarkForeign measures the times.
 func TestForeignAndUnknownIDsTakeTheSameWork(t *testing.T) {
 	inWorld(t, portal.Config{}, func(w *world) {
 		w.network.Receiver("https://acme.example/", "")

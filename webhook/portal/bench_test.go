@@ -125,8 +125,8 @@ func BenchmarkFirstByte(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkForeign reports how long the answer about an endpoint of another tenant takes, to that about
-// one that nobody has: half of them at most, of requests in turn.
+// BenchmarkForeign compares the time of the answer about an endpoint of another tenant with the
+// time of the answer about an endpoint that does not exist: the medians of requests in turn.
 func BenchmarkForeign(b *testing.B) {
 	p := newProgram(b, testkit.Must(filequeue.Open(b.TempDir(), filequeue.Config{})))
 	_, name, _ := strings.Cut(p.create("acme", "https://acme.example/hook"), "/")
@@ -147,10 +147,11 @@ func percentile(all []time.Duration, n int) time.Duration {
 	return all[len(all)*n/100]
 }
 
-// BenchmarkBeside reports what 1,000 requests a second of one tenant to the portal cost the deliveries of
-// another: the time from Send to the arrival, in turns with and without them. x_p50 and x_p99 are the
-// ratios of both. ctl_p50 and ctl_p99 are those with as many requests to a handler that does nothing:
-// what the client of the requests costs, which is in this process.
+// BenchmarkBeside reports what 1,000 requests a second of one tenant to the portal cost the
+// deliveries of another: the time from Send to the arrival, in turns with and without them. x_p50
+// and x_p99 are the ratios of both. ctl_p50 and ctl_p99 are the ratios with as many requests to a
+// handler that does nothing. They show the cost of the client that makes the requests, which is in
+// this process.
 func BenchmarkBeside(b *testing.B) {
 	const turn = time.Second
 	arrived := make(chan time.Duration, 1000)

@@ -22,7 +22,7 @@ const (
 	countTime    = 2 * time.Second  // for counting what a long request is about
 )
 
-// A delivery is one of an endpoint.
+// A delivery is a delivery of an endpoint, as customers see it.
 type delivery struct {
 	ID        string         `json:"id"` // the name of the endpoint, a dot, and the number of the delivery
 	WebhookID string         `json:"webhookId"`
@@ -46,7 +46,7 @@ type wholeDelivery struct {
 	Behind   *ahead          `json:"behind,omitempty"`
 }
 
-// An ahead is what a delivery waits behind.
+// An ahead describes the deliveries that a delivery waits behind.
 type ahead struct {
 	Count int       `json:"count"` // deliveries with the same key before it, as far as they were looked for
 	First *delivery `json:"first"` // the one that they all wait for
@@ -73,8 +73,8 @@ func attemptOf(a *webhook.Attempt) attempt {
 	}
 }
 
-// A cursor says behind which delivery a page begins. It has a digest of the tenant, so that one of
-// another tenant is none.
+// A cursor says behind which delivery a page begins. It has a digest of the tenant, so that a
+// cursor of another tenant is refused.
 func (q *request) cursor(seq uint64) string {
 	b := binary.BigEndian.AppendUint64(nil, seq)
 	sum := sha256.Sum256(append(b, q.tenant...))
@@ -129,11 +129,11 @@ func listDeliveries(q *request) (any, error) {
 	return list, nil
 }
 
-// states has the states that a list is asked for.
+// states has the states that a request for a list may name.
 var states = []webhook.State{store.StateBehind, webhook.StateWaiting, webhook.StateClaimed, webhook.StateDelivered, webhook.StateDead}
 
-// query reads the parameters of a list. It is always of one endpoint: what a page costs then depends
-// on no other.
+// query reads the parameters of a list. A list is always of one endpoint, so that the cost of a
+// page depends on no other endpoint.
 func (q *request) query() (query webhook.Query, err error) {
 	values := q.r.URL.Query()
 	name := values.Get("endpoint")
@@ -209,7 +209,8 @@ func getDelivery(q *request) (any, error) {
 	return whole, err
 }
 
-// ahead looks for what a delivery waits behind: earlier ones of its endpoint with its key.
+// ahead looks for the deliveries that a delivery waits behind: earlier ones of its endpoint with
+// its key.
 func (q *request) ahead(ctx context.Context, of *webhook.Record) (*ahead, error) {
 	query := webhook.Query{Destinations: []string{of.Destination}, States: []webhook.State{store.StateBehind, webhook.StateWaiting, webhook.StateClaimed}}
 	var a ahead
@@ -262,8 +263,8 @@ type resent struct {
 	Error *failure `json:"error,omitempty"` // in the last line, if something went wrong
 }
 
-// resendFailed sends again what was given up since a time. It answers with a line after each part, and
-// ends with the request.
+// resendFailed sends the deliveries again that were given up since a time. It answers with a line
+// after each part, and ends with the request.
 func resendFailed(q *request) (any, error) {
 	d, err := q.named()
 	var f struct {

@@ -134,7 +134,7 @@ func getEndpoint(q *request) (any, error) {
 	return q.whole(&d)
 }
 
-// whole returns all that there is of an endpoint.
+// whole returns an endpoint with everything that a customer is shown of it.
 func (q *request) whole(d *tenants.Destination) (endpoint, error) {
 	stats, err := q.stats(d.ID)
 	if err != nil {
@@ -145,7 +145,7 @@ func (q *request) whole(d *tenants.Destination) (endpoint, error) {
 	return e, err
 }
 
-// A form has what a customer sets. Nil leaves it as it is.
+// A form has the settings that a customer sends. A setting that is nil stays as it is.
 type form struct {
 	URL         *string   `json:"url"`
 	Description *string   `json:"description"`
@@ -175,13 +175,13 @@ func createEndpoint(q *request) (any, error) {
 	return created{map[string]any{"endpoint": q.endpoint(&d, webhook.DestinationStats{}), "secret": secret.Reveal()}}, nil
 }
 
-// fill puts what a form has into a destination.
+// fill puts the settings of a form into a destination.
 func (q *request) fill(d *tenants.Destination, f *form) error {
 	if f.URL != nil && *f.URL != shown(d.Endpoints[0].URL) {
 		if err := q.h.config.checkURL(*f.URL); err != nil {
 			return err
 		}
-		// Static headers, which may be secret, were meant for the URL before.
+		// The static headers, which may be secret, were meant for the earlier URL.
 		d.Endpoints = slices.Clone(d.Endpoints)
 		d.Endpoints[0] = webhook.Endpoint{URL: *f.URL}
 	}
@@ -200,7 +200,7 @@ func (q *request) fill(d *tenants.Destination, f *form) error {
 	return nil
 }
 
-// checkURL checks what the embedder has decided. The directory checks the rest.
+// checkURL checks the rules that the embedder has set. The directory checks all other rules.
 func (c *Config) checkURL(address string) error {
 	u, err := webhook.ParseURL(address)
 	if err != nil {
@@ -257,8 +257,8 @@ func changeEndpoint(q *request) (any, error) {
 	return q.whole(&d)
 }
 
-// revive makes a change effective in this process at once. An endpoint that the forwarder has disabled
-// itself is enabled if that is asked for.
+// revive makes a change effective in this process at once. If the request asks for it, revive
+// enables an endpoint that the forwarder has disabled itself.
 func (q *request) revive(d *tenants.Destination, enabled *bool) error {
 	f := q.h.config.Forwarder
 	f.Recheck(q.tenant, d.ID)

@@ -36,7 +36,7 @@ type handler struct {
 	tests, resends *limit
 }
 
-// A request is one of a person of a tenant.
+// A request is a request of a person of a tenant.
 type request struct {
 	h             *handler
 	w             http.ResponseWriter
@@ -101,7 +101,7 @@ func (h *handler) readTypes(c *event.Catalogue) error {
 	return err
 }
 
-// ServeHTTP finds out whose request it is, before anything is read of it.
+// ServeHTTP finds out whose request it is, before it reads anything of the request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")

@@ -21,7 +21,7 @@ type limit struct {
 
 func newLimit(perMinute int) *limit { return &limit{perMinute: perMinute, count: make(map[string]int)} }
 
-// take counts one more, or returns how long it takes until there is one again.
+// take counts one more use, or returns how long to wait for the next one that is allowed.
 func (l *limit) take(tenant string) (wait time.Duration) {
 	now := time.Now()
 	l.mu.Lock()

@@ -62,7 +62,8 @@ func logoType(image []byte) string {
 // The colours of the page behind texts, which the style sheet has, too.
 const lightPage, darkPage = "#f6f7f8", "#151a1d"
 
-// colourProblem says why links of a colour cannot be on a page of another one, "" if they can.
+// colourProblem says why a colour cannot be used for links on a page of another colour, "" if it
+// can.
 func colourProblem(colour, page string) string {
 	if colour == "" {
 		return ""

@@ -13,7 +13,7 @@ func TestFilesUseOnlyEmbeddedFiles(t *testing.T) {
 	uitest.Check(t, files(&Config{Language: "en"}))
 }
 
-// A visitor loads all files once; of the receivers' code, one.
+// A visitor loads all files once, but only one file of the receivers' code.
 func TestPageStaysSmallOnTheWire(t *testing.T) {
 	const bound = 150_000
 	var b bytes.Buffer

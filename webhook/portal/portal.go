@@ -80,7 +80,8 @@ type Config struct {
 	Logo  []byte // an image in SVG, PNG, JPEG or WebP of up to 64 KB (65,536 bytes); nil means none
 	Theme Theme  // whether the page is light or dark
 	// Accent and AccentDark are the colour of links and buttons, as "#0b5f7c", on light and on dark
-	// pages. Texts in it need a contrast of 4.5 to the page. Empty means the default colour.
+	// pages. Texts in this colour need a contrast of 4.5 to the page. Empty means the default
+	// colour.
 	Accent, AccentDark string
 	Language           string // of Words, as in HTML's lang; empty means "en"
 	// Words replaces texts of the page. The keys are the English texts, which Texts returns; names in

@@ -110,7 +110,7 @@ func (w *world) send(tenant, method, target string, body any, header ...string) 
 
 type object = map[string]any
 
-// get sends a request of acme that has to be answered with a status, and returns the answer.
+// do sends a request of acme that has to be answered with a status, and returns the answer.
 func (w *world) do(status int, method, target string, body any) object {
 	w.t.Helper()
 	answer := w.send("acme", method, target, body)
@@ -222,7 +222,7 @@ func TestEndpointIsChangedDisabledRotatedAndDeleted(t *testing.T) {
 		if was["url"] != "https://ann:xxxxx@old.example/" {
 			t.Errorf("the URL is shown as %v", was["url"])
 		}
-		// The URL as it was shown is no change, so the password stays.
+		// The URL as it was shown changes nothing, so the password stays.
 		now := w.do(200, "PATCH", path, object{"version": was["version"], "url": was["url"], "description": "CRM", "types": []string{"order.placed"}})
 		d, err := w.tenants.Get(t.Context(), "acme/"+id)
 		if err != nil || d.Endpoints[0].URL != "https://ann:hush@old.example/" || d.Name != "CRM" || d.Changes[0].By != "ann@acme" {
@@ -342,7 +342,7 @@ func (w *world) everything() string {
 	return b.String()
 }
 
-// Every route is walked above, but those of what has no id.
+// walk has every route, except those of things without an id.
 func TestWalkHasEveryRoute(t *testing.T) {
 	mux := http.NewServeMux()
 	walked := make(map[string]bool)

@@ -7,8 +7,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// stats returns what is known of endpoints, by their ids in the directory. One of which nothing is known
-// is left out.
+// stats returns what is known of endpoints, by their ids in the directory. An endpoint of which
+// nothing is known is left out.
 func (q *request) stats(ids ...string) (map[string]webhook.DestinationStats, error) {
 	all, err := q.h.config.Forwarder.StatsOf(q.r.Context(), ids...)
 	of := make(map[string]webhook.DestinationStats, len(all))

@@ -57,7 +57,8 @@ func (k *kit) restart() {
 	}
 }
 
-// forgetReleases gives each delivery, that was released, its own Due again if the store does so.
+// If the store forgets releases when it is opened again, forgetReleases gives each released
+// delivery its own Due again.
 func (k *kit) forgetReleases() {
 	for _, d := range k.list(store.Query{States: []store.State{store.StateWaiting}}) {
 		if e := k.entries[id(&d.Delivery)]; e != nil && d.Due.Equal(e.own) {

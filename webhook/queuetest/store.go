@@ -74,7 +74,7 @@ var storeCases = []testCase{
 			go cancel()
 			err := k.tryPut(ctx, store.Put{Delivery: d, Keep: true})
 			if errors.Is(err, context.Canceled) {
-				// That Put has stored the delivery or not. If it did not, this one does.
+				// Put may have stored the delivery or not. If it has not, this Put stores it.
 				_, err = putTo(k.ctx, k.s, puts(d)...)
 				k.hold(d)
 			}

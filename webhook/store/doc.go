@@ -1,6 +1,6 @@
 // Package store is for those who write a store for a webhook.Forwarder. A program that embeds a
 // Forwarder does not need it: it opens one of the stores of this module, and package webhook has
-// the names of what it meets.
+// the names that it needs.
 //
 // To write a store:
 //

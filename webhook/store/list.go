@@ -91,7 +91,8 @@ func begins(want, field string) bool {
 const (
 	MaxListed   = 10_000  // deliveries that List looks at
 	MaxListSize = 4 << 20 // the sum of the Sizes of a page, unless it is the size of one delivery
-	// MaxSkew bounds how much earlier than another delivery, whose Seq is smaller, one may have been accepted.
+	// Of two deliveries, the one with the greater Seq may have been accepted earlier, but by at
+	// most MaxSkew.
 	MaxSkew = 10 * time.Second
 )
 

@@ -25,7 +25,7 @@ type Attempt struct {
 	// secrets, each with a line feed at its end. Up to 1024 bytes.
 	Header string `json:"header,omitempty"`
 	// Error is the error of a request without an answer, or says what is wrong with the form of the
-	// answer, Answer the beginning of the response body, each of at most 256 bytes.
+	// answer. Answer is the beginning of the response body. Each has at most 256 bytes.
 	Error  string `json:"error,omitempty"`
 	Answer string `json:"answer,omitempty"`
 }

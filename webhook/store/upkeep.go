@@ -58,7 +58,8 @@ func (u *Upkeep) Ran(step, effect string, err error) {
 	}
 }
 
-// Failing returns since when each step fails of which there was a warning.
+// Failing returns the steps that still fail and of which there was a warning, and since when they
+// fail.
 func (u *Upkeep) Failing() map[string]time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()

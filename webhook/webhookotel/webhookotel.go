@@ -10,10 +10,10 @@
 //	attempt    one request to an endpoint
 //	deliver    a delivery, from its acceptance until it was delivered or given up
 //
-// Deliveries are stored with their trace, so it also has the attempts after a restart. Names and
-// attributes are those in docs/tracing.md: the stable conventions of OpenTelemetry for HTTP, and
-// hookferry.* for what these do not name. No span has a body, a secret, or the user or query of a
-// URL. The server uses this package, too.
+// Deliveries are stored with their trace, so the trace also has the attempts after a restart. Names
+// and attributes are those in docs/tracing.md: the stable conventions of OpenTelemetry for HTTP,
+// and hookferry.* for what these do not name. No span has a body, a secret, or the user or query of
+// a URL. The server uses this package, too.
 package webhookotel
 
 import (
@@ -56,8 +56,8 @@ func Context(ctx context.Context) context.Context {
 	return event.ContextWithTrace(ctx, headers["traceparent"], headers["tracestate"])
 }
 
-// Forwarder returns a collector.Forwarder that makes a span put of each call of next. It ends when
-// the events are durable, and is the parent of the spans of their deliveries.
+// Forwarder returns a collector.Forwarder that makes a span put of each call of next. The span ends
+// when the events are durable, and is the parent of the spans of their deliveries.
 func (t *Tracer) Forwarder(next collector.Forwarder) collector.Forwarder {
 	return &forwarder{t.tracer, next}
 }
@@ -162,8 +162,9 @@ func (t *Tracer) Ended(e webhook.Record) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// about returns the attributes that name the delivery of a span, as valid UTF-8: other programs may
-// write other names into a shared store, and for one the receiver would refuse its whole batch.
+// about returns the attributes that name the delivery of a span, as valid UTF-8. Other programs may
+// write other names into a shared store. A receiver of traces would refuse the whole batch of spans
+// because of one such name.
 func about(destination, id, kind string) []attribute.KeyValue {
 	text := func(key, value string) attribute.KeyValue {
 		return attribute.String(key, strings.ToValidUTF8(value, "\uFFFD"))

@@ -201,8 +201,8 @@ func TestBatchHasASpanInEachTrace(t *testing.T) {
 	}
 }
 
-// TestForwarderMakesThePut shows the span of a Forwarder, which fails with the store, and is the
-// parent of what it stores.
+// TestForwarderMakesThePut shows that the span of a Forwarder fails if the store fails, and is the
+// parent of the spans of the stored deliveries.
 func TestForwarderMakesThePut(t *testing.T) {
 	for _, want := range []error{nil, webhook.ErrQueueFull} {
 		provider, spans := record()

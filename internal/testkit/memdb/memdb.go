@@ -48,7 +48,8 @@ type Client struct {
 	db *DB
 	// Fault is called without a lock before and after each operation: "begin", "insert", "apply",
 	// "delete" and "commit". The id is the latest one that the transaction has asked for. The
-	// operation fails with its error, although it was done if after is true. Nil means no faults.
+	// operation fails with the error of Fault; if after is true, it has been done nevertheless. Nil
+	// means no faults.
 	Fault func(operation, id string, after bool) error
 
 	open   map[*Tx]bool // guarded by db.mu, as killed

@@ -47,7 +47,7 @@ type Load struct {
 	*webhook.Forwarder
 	// Destinations lists the ids of the forwarder's destinations.
 	Destinations []string
-	// Bodies are those of the events, in turn. Nil stands for Body alone.
+	// Bodies are the bodies of the events, in turn. Nil stands for Body alone.
 	Bodies [][]byte
 	// Keys is how many Keys the events have, in turn. If it is 0, they have none.
 	Keys int

@@ -7,9 +7,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Ordered measures deliveries of events with 10,000 Keys, in turn with events without a Key. It reports
-// both a second, and their ratio as x_plain. Each has a store of its own, which open returns. The
-// receiver is a separate process.
+// Ordered measures deliveries of events with 10,000 Keys, in turn with events without a Key. It
+// reports both rates, and their ratio as x_plain. Each has a store of its own, which open returns.
+// The receiver is a separate process.
 func Ordered(b *testing.B, open func(b *testing.B) webhook.Store) {
 	plain, keyed := NewLoad(b, open(b), 1, 64), NewLoad(b, open(b), 1, 64)
 	keyed.Keys = 10_000

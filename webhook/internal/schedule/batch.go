@@ -4,10 +4,11 @@ import "time"
 
 // A Batch says how many deliveries one attempt of a destination may have. The zero Batch says one.
 //
-// What is not a full batch gathers in the store, not in memory: it holds no slot, no claim and no
-// share, and Drain fetches it. The lane counts what arrives. It fetches full batches, and
-// what there is once the first fresh delivery has been due for Wait. Deliveries that other nodes
-// have stored are not counted, so they wait for that time, or for enough others.
+// Deliveries that do not fill a batch gather in the store, not in memory: they hold no slot, no
+// claim and no share, and Drain fetches them. The lane counts the deliveries that arrive. It
+// fetches full batches. Once the first fresh delivery has been due for Wait, it also fetches a
+// smaller one. Deliveries that other nodes have stored are not counted, so they wait for that time,
+// or for enough others.
 //
 // All limits of a lane count attempts, so that a batch takes the place of one delivery.
 type Batch struct {
@@ -44,7 +45,7 @@ func (l *Lane[S, V]) gathers(now time.Time) bool {
 	return l.batch.Wait > 0 && l.hold == "" && !l.breaker.open && l.fresh.due.Add(l.batch.Wait).After(now)
 }
 
-// took records that it was fetched.
+// took records that the delivery it was fetched.
 func (l *Lane[S, V]) took(it *Item[V]) {
 	if !it.Retry {
 		l.arrived = max(l.arrived-1, 0)
@@ -73,8 +74,9 @@ func (t *Slot[S, V]) Items() []Item[V] {
 	return []Item[V]{t.Item}
 }
 
-// Divide makes two batches of the deliveries of t, in this order, which become ready and are attempted
-// like any other, each on its own. If the lane has to wait, it returns them instead, for the store.
+// Divide makes two batches of items, the deliveries of t in their order. Both become ready, and are
+// attempted like any other batch. If the lane has to wait, Divide returns the deliveries instead,
+// for the store.
 func (s *Scheduler[S, V]) Divide(t *Slot[S, V], items []Item[V]) (back []Item[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

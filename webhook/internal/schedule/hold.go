@@ -98,7 +98,7 @@ func holds(paused map[string]Pause, destination string) bool {
 
 // SetPaused replaces all pauses, by destination. It returns the ready deliveries of the lanes that
 // become paused, for the caller to return to the store. The caller numbers its reads of the pauses
-// from 1, as they begin. SetPaused ignores one that began before one that it has got.
+// from 1, as they begin. SetPaused ignores a read that began before a read that it has got already.
 func (s *Scheduler[S, V]) SetPaused(paused map[string]Pause, reading uint64) (back []Item[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Scheduler[S, V]) SetPaused(paused map[string]Pause, reading uint64) (ba
 }
 
 // Outlasted reports whether the retry window of a delivery, which ended at expires, ended while the
-// destination of l could not be used, as it can again. Then the delivery gets one more attempt.
+// destination of l could not be used. If so, the delivery gets one more attempt now.
 func (s *Scheduler[S, V]) Outlasted(l *Lane[S, V], expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

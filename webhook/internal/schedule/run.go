@@ -79,7 +79,8 @@ func (q *runQueue[S, V]) leave() {
 	}
 }
 
-// next takes a lane out of q, and reports whether it had to wait. On nil the worker must end.
+// next takes a lane out of q, and reports whether it had to wait. If next returns nil, the worker
+// must end.
 func (q *runQueue[S, V]) next() (l *Lane[S, V], waited bool) {
 	l = q.pick()
 	for l == nil {
@@ -94,9 +95,10 @@ func (q *runQueue[S, V]) next() (l *Lane[S, V], waited bool) {
 	return l, waited
 }
 
-// pick takes the next lane that has a ready delivery out of q. It returns nil if there is none. That
-// is the lane that came first, but no two suspects follow one another while a proven lane waits. So
-// a delivery to a destination that answers does not wait behind one to each that fails or is new.
+// pick takes the next lane that has a ready delivery out of q. It returns nil if there is none.
+// That is the lane that came first, but no two suspects follow one another while a proven lane
+// waits. So a delivery to a destination that answers does not wait behind the deliveries to all
+// destinations that fail or are new.
 func (q *runQueue[S, V]) pick() *Lane[S, V] {
 	for q.answers.len()+q.suspects.len() > 0 {
 		q.suspect = q.answers.len() == 0 ||
@@ -163,7 +165,8 @@ func (q *runQueue[S, V]) close() {
 	q.work.Broadcast()
 }
 
-// A Slot is the right of a worker to make one attempt at a time, with its deliveries; empty at first.
+// A Slot is the right of a worker to make one attempt at a time. It has the deliveries of the
+// attempt, and is empty at first.
 type Slot[S, V any] struct {
 	Item  Item[V]
 	Batch []Item[V]   // of a lane with batches: Item and those attempted with it
@@ -176,7 +179,8 @@ type Slot[S, V any] struct {
 }
 
 // Next ends the attempt of t, if there is one; answered says that the destination answered, even
-// with a refusal. Then it waits for the next delivery for t. On false the worker must end.
+// with a refusal. Then it waits for the next delivery for t. If Next returns false, the worker must
+// end.
 func (s *Scheduler[S, V]) Next(t *Slot[S, V], answered bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

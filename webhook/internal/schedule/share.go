@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// shares counts the deliveries in memory, and divides the slots and the bytes among the lanes. Those
-// of a lane with batches count as the attempts that they make.
+// shares counts the deliveries in memory, and divides the slots and the bytes among the lanes. The
+// deliveries of a lane with batches count as the attempts that they make.
 type shares[S, V any] struct {
 	config   *Config
 	active   int            // deliveries that are being attempted

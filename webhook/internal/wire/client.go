@@ -26,7 +26,7 @@ const (
 var ErrTimeout = errors.New("no complete answer in time")
 
 // A ProtocolError is returned for an answer that is not HTTP, or that exceeds a bound. If a status
-// line and a whole header have come, it is not returned, but Answer.Flaw says it.
+// line and a whole header have come, it is not returned, but is in Answer.Flaw.
 type ProtocolError string
 
 func (e ProtocolError) Error() string { return "malformed answer: " + string(e) }

@@ -130,8 +130,8 @@ func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err 
 		written <- err
 	}()
 	a, keep, err = b.in.answer(b.kept[:0])
-	// The receiver may have answered before it has read the whole request. The deadline ends a write
-	// that still blocks, but not one that only is yet to be reported.
+	// The receiver may have answered before it has read the whole request. The deadline ends a
+	// write that still blocks, but not a write that has ended and is only yet to be reported.
 	if !keep || cn.nc.SetWriteDeadline(time.Unix(1, 0)) != nil {
 		cn.interrupt()
 		<-written

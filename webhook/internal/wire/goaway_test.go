@@ -31,8 +31,9 @@ func writeFrame(w io.Writer, kind, flags byte, stream uint32, payload ...byte) {
 	w.Write(append(head, payload...))
 }
 
-// serveFrames answers the requests of a connection by HTTP/2: the first ones with 200, and all others
-// with a frame of the type refusal, which says that they were not processed, or by ending it.
+// serveFrames answers the requests of a connection by HTTP/2: the first ones with 200, and all
+// others with a frame of the type refusal, which says that they were not processed, or by ending
+// the connection.
 func serveFrames(c net.Conn, good int, refusal byte, requests *atomic.Int32) {
 	preface := make([]byte, 24)
 	if _, err := io.ReadFull(c, preface); err != nil {
@@ -68,8 +69,9 @@ func serveFrames(c net.Conn, good int, refusal byte, requests *atomic.Int32) {
 	}
 }
 
-// A receiver that does not process a request by HTTP/2 gets it once more, on another connection, and
-// never more often. It does not get it again if it may have processed it.
+// A receiver that does not process a request by HTTP/2 gets it once more, on another connection,
+// and never more often. If the receiver may have processed the request, it does not get the request
+// again.
 func TestHTTP2RefusalsAreResentOnce(t *testing.T) {
 	cert := httptest.NewUnstartedServer(nil)
 	cert.StartTLS()

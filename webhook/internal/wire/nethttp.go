@@ -122,9 +122,9 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 }
 
 // begun reports whether the receiver may have begun to process a request by HTTP/2 that failed with
-// err, because the connection has ended. Many requests are in flight on such a connection, so its end is
-// no sign of one that was idle. If GOAWAY, or an earlier end, says that the request was not processed,
-// the error of net/http has no type of its own.
+// err, because the connection has ended. Many requests are in flight on such a connection, so its
+// end does not mean that it was idle. If GOAWAY, or an earlier end, says that the request was not
+// processed, the error of net/http has no type of its own.
 func begun(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || reflect.TypeOf(err) != reflect.TypeOf(io.EOF)
 }

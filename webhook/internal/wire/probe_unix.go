@@ -58,7 +58,8 @@ func (o *probe) turnAround(raw syscall.RawConn, request, p []byte) (n, written i
 	return n, o.written, err
 }
 
-// step is called by raw.Read: again, once there may be something to read, if it returns false.
+// raw.Read calls step. If step returns false, raw.Read calls it again once there may be something
+// to read.
 func (o *probe) step(fd uintptr) bool {
 	if o.n, o.err = retried(syscall.Read, fd, o.p); o.err != syscall.EAGAIN || o.request == nil {
 		return true

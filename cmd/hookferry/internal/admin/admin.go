@@ -172,8 +172,8 @@ func routes() []route {
 	}
 }
 
-// takesTenantToken reports whether a path takes a token of the tenant in it. One that makes tokens or links does
-// not: these would go on after the token was revoked.
+// takesTenantToken reports whether a path takes a token of the tenant in it. A path that makes
+// tokens or links does not: these would stay valid after the token was revoked.
 func takesTenantToken(path string) bool {
 	return strings.HasPrefix(path, api.TenantPath+"/") && !strings.HasPrefix(path, api.TokensPath) && path != api.PortalPath
 }

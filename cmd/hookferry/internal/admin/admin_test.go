@@ -491,8 +491,8 @@ func put(t testing.TB, queue webhook.Store, destination, id string) {
 	}
 }
 
-// TestDestinationsArePaged shows that the pages have every destination once, in every order. That
-// holds even if the counts change that the order depends on.
+// TestDestinationsArePaged shows that the pages have every destination once, in every order. This
+// holds even if the counts that decide the order change.
 func TestDestinationsArePaged(t *testing.T) {
 	s := newServerWith(t, moreDestinations(30))
 	for _, order := range append(slices.Clone(api.Sorts), "") {

@@ -37,8 +37,8 @@ func queryOf(q *request) (webhook.Query, error) {
 	return f, q.ofTenant(&f)
 }
 
-// checkStates refuses a state that no delivery can be in, and delivered alone if the store does not
-// keep what was delivered.
+// checkStates refuses a state that no delivery can be in. It also refuses a query for delivered
+// deliveries alone if the store does not keep them.
 func (q *request) checkStates(states []webhook.State) error {
 	for _, state := range states {
 		if err := oneOf(api.ParamState, string(state), api.DeliveryStates); err != nil {
@@ -89,7 +89,7 @@ func countDeliveries(q *request) (any, error) {
 	return q.count(q.Context(), query)
 }
 
-// count counts what a query selects, for lookTime.
+// count counts the deliveries that a query selects, for at most lookTime.
 func (q *request) count(ctx context.Context, query webhook.Query) (api.Count, error) {
 	within, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -112,7 +112,8 @@ func getDelivery(q *request) (any, error) {
 	return api.DeliveryOf(&d), err
 }
 
-// change returns a function that works on a Selection, by one of these methods.
+// change returns a function that retries or discards the deliveries of a Selection. It calls all
+// for a query, and some for keys.
 func change(all func(*webhook.Forwarder, context.Context, webhook.Query) iter.Seq2[webhook.Progress, error],
 	some func(*webhook.Forwarder, context.Context, ...webhook.Ref) (webhook.Progress, error),
 ) func(*request, *api.Selection) (any, error) {
@@ -153,8 +154,8 @@ func change(all func(*webhook.Forwarder, context.Context, webhook.Query) iter.Se
 	}
 }
 
-// selected checks a Selection, and returns the deliveries that its keys name. A query without states
-// gets that of dead letters.
+// selected checks a Selection, and returns the deliveries that its keys name. A query without
+// states selects dead letters.
 func (q *request) selected(s *api.Selection) (refs []webhook.Ref, err error) {
 	switch {
 	case (len(s.Keys) > 0) == (s.Query != nil):
@@ -186,9 +187,9 @@ func (q *request) selected(s *api.Selection) (refs []webhook.Ref, err error) {
 	return nil, q.checkStates(s.Query.States)
 }
 
-// getStory answers with everything that is known about a delivery, by the feed or, if the feed lacks
-// it or says that it is dead, by the store. The id is a query parameter because it may be any text:
-// in a path, ".." would mean the parent folder.
+// getStory answers with everything that is known about a delivery. The data comes from the feed. It
+// comes from the store if the feed does not have the delivery, or says that it is dead. The id is a
+// query parameter because it may be any text: in a path, ".." would mean the parent folder.
 func getStory(q *request) (any, error) {
 	destination, id, source := q.param(api.ParamDestination), q.param(api.ParamID), q.param(api.ParamSource)
 	s, known := q.config.Feed.Story(destination, source, id)
@@ -222,7 +223,8 @@ func getStory(q *request) (any, error) {
 // No store counts dead letters by destination, so deadCounts.get reads all of them, within bounds.
 const (
 	countTime = 500 * time.Millisecond // of a count: enough for some tens of thousands; then the numbers are unknown
-	// The next count starts after countEvery, or countRest times the duration of the last one.
+	// The next count starts after countEvery, or after countRest times the duration of the last
+	// count if that is longer.
 	countEvery = 5 * time.Second
 	countRest  = 50
 )

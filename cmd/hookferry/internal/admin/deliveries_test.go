@@ -62,7 +62,7 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 // noon is a time before the clock of a bubble begins.
 var noon = time.Date(1999, 12, 31, 12, 0, 0, 0, time.UTC)
 
-// listed returns the destinations and ids of a page of deliveries, and what continues it.
+// listed returns the destinations and ids of a page of deliveries, and the cursor of the next page.
 func (s *server) listed(query string) (ids []string, after string) {
 	s.t.Helper()
 	page := ask[api.Page[api.Delivery]](s, 200, "GET", api.DeliveriesPath+query, nil)
@@ -258,7 +258,8 @@ func TestRetryOfTenThousandDeadLetters(t *testing.T) {
 	}
 }
 
-// over returns a change of a Config: of its store to one that wraps it, with a Forwarder of its own.
+// over returns a change of a Config: it wraps the store, and makes a Forwarder for the wrapped
+// store.
 func over(t *testing.T, wrap func(*memqueue.Store) webhook.Store) func(*Config) {
 	return func(c *Config) {
 		c.Store = wrap(c.Store.(*memqueue.Store))

@@ -32,7 +32,8 @@ type destination struct {
 }
 
 func listDestinations(q *request) (any, error) {
-	// The listing continues behind a rank and an id, which destinations may leave meanwhile.
+	// The listing continues after a rank and an id. Meanwhile the destination at that place may
+	// have got another rank.
 	after := destination{rank: math.MaxInt64}
 	if text := q.param(api.ParamAfter); text != "" {
 		rank, id, found := strings.Cut(text, ":")
@@ -203,8 +204,8 @@ func (q *request) read(d *destination) error {
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
 // destinations returns, in no order, the destinations of the settings, and those that were removed
-// from them but still have waiting deliveries or are held. Of those of tenants, which may be many, it
-// returns those in trouble; q.read reads their settings.
+// from the settings but still have waiting deliveries or are held. Tenants may have very many
+// destinations: of these it returns only those in trouble, and q.read reads their settings.
 func (q *request) destinations() ([]*destination, error) {
 	stats, err := q.config.Forwarder.DestinationStats(q.Context())
 	if err != nil {
@@ -267,7 +268,8 @@ func (d *destination) stateNow() string {
 }
 
 // inTrouble reports whether somebody should look at the destination of a tenant: it fails, it is
-// paused, or it was disabled because it failed. One that its tenant has disabled is in none.
+// paused, or it was disabled because it failed. A destination that its tenant has disabled is not
+// in trouble.
 func (d *destination) inTrouble() bool {
 	if h := d.Held; h != nil {
 		return h.Kind != webhook.HoldDisabled || h.Reason != ""
@@ -275,8 +277,8 @@ func (d *destination) inTrouble() bool {
 	return slices.Contains([]string{api.StateRefusing, api.StateFailing, api.StateRetrying}, d.stateNow())
 }
 
-// failedNow reports whether an attempt that is repeated has failed within the last second, so that
-// the state of a destination that fails now and then is steady.
+// failedNow reports whether an attempt that will be repeated has failed within the last second. So
+// the state of a destination that fails now and then does not change with each attempt.
 func (d *destination) failedNow() bool {
 	f := d.Failure
 	return f != nil && !f.Due.IsZero() && time.Since(f.Attempt.End()) < time.Second

@@ -146,9 +146,10 @@ func dropSecrets(q *request) (any, error) {
 	})
 }
 
-// wrongDocument converts an error of package config about a document to an answer, whose field is the
-// first wrong key, and whose message lists all. The prefix at is "document." if the document is in
-// that field of the request, and "" if it is the body. Other errors are returned unchanged.
+// wrongDocument converts an error of package config about a document to an answer. The field of the
+// answer is the first wrong key, and its message lists all wrong keys. The prefix at is "document."
+// if the document is in that field of the request, and "" if it is the body. Other errors are
+// returned unchanged.
 func wrongDocument(at string, err error) error {
 	wrong, ok := errors.AsType[*config.Error](err)
 	if !ok {

@@ -78,7 +78,8 @@ func (h *Handler) guardTenant(next http.Handler) http.Handler {
 	})
 }
 
-// actorKey is the key of the name, in the context of a request, under which a tenant's token acts.
+// actorKey is a key of the context of a request. Its value is the name under which a tenant's token
+// acts.
 type actorKey struct{}
 
 func writeRefusal(w http.ResponseWriter, err *failure) {
@@ -140,7 +141,8 @@ func (h *Handler) admit(r *http.Request) *failure {
 		}
 		return nil
 	}
-	// Digests have the same length, so that the time does not reveal that of the token.
+	// Digests have the same length, so that the time of the comparison does not reveal the length
+	// of the token.
 	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(h.config.Token))
 	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 		return errUnauthorized

@@ -37,14 +37,14 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	n, err := l.body.Read(p)
 	if err != nil {
 		// From now on, net/http reads in the background to notice when the client closes the
-		// connection. It would mistake a deadline that passes for that.
+		// connection. It would mistake a deadline that passes for a closed connection.
 		_ = l.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// lines yields the lines of the body that are not empty, without line breaks, up to the first error.
-// If the upload was cut off, that comes instead of the incomplete line.
+// lines yields the lines of the body that are not empty, without line breaks, up to the first
+// error. If the upload was cut off, lines yields that error instead of the incomplete line.
 func (l *lineReader) lines() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewScanner(l)
@@ -73,7 +73,7 @@ func (l *lineReader) lines() iter.Seq2[string, error] {
 }
 
 // drain reads the rest of a refused upload, up to 256 MB and for up to 30 s: some clients read no
-// answer before they have sent it all.
+// answer before they have sent everything.
 func (l *lineReader) drain(ctx context.Context) {
 	if ctx.Err() != nil {
 		return

@@ -307,8 +307,8 @@ func (s *schema) shape() string {
 	}
 }
 
-// TestEveryAnswerIsAsDocumented calls every operation: do checks its answer against openapi.json.
-// All other tests of this package check their answers, too.
+// TestEveryAnswerIsAsDocumented calls every operation. The function do checks each answer against
+// openapi.json. All other tests of this package check their answers, too.
 func TestEveryAnswerIsAsDocumented(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)

@@ -40,7 +40,8 @@ type request struct {
 	arrived bool // the request was read to its end; see received
 }
 
-// A handlerFunc returns an error, or the answer, which is nil if it has written that itself.
+// A handlerFunc returns an error or the answer. The answer is nil if the function has already
+// written it.
 type handlerFunc func(*request) (answer any, err error)
 
 // answering checks the parameters, calls serve, and writes the answer or the error.
@@ -80,8 +81,9 @@ func withBody[T any](serve func(*request, *T) (any, error)) handlerFunc {
 	}
 }
 
-// choices has the values that parameters may have, beside "", which is no value. The functions that use
-// a state check it; others may have any.
+// choices has the values that parameters may have, beside "", which is no value. The parameter
+// "state" is not in it, because the functions that use a state check it. All other parameters may
+// have any value.
 var choices = map[string][]string{
 	api.ParamKind:    {feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead},
 	api.ParamSort:    api.Sorts,
@@ -232,7 +234,7 @@ func (q *request) readJSON(v any) error {
 }
 
 // received removes the deadlines for slow clients: the store may take longer. If a read deadline
-// passed, net/http would mistake it for a closed connection, and end the context of the request.
+// passed, net/http would end the context of the request, as it does when the connection is closed.
 func (q *request) received() {
 	q.arrived = true
 	control := http.NewResponseController(q.w)
@@ -268,8 +270,8 @@ func unavailable(format string, args ...any) *failure {
 	return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", format, args...)
 }
 
-// failed returns the answer for an error; those of the library contain no secrets. It logs an error
-// of the server, unless ctx has ended.
+// failed returns the answer for an error. Errors of the library contain no secrets. failed logs an
+// error of the server, unless ctx has ended.
 func (q *request) failed(ctx context.Context, err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f

@@ -116,7 +116,7 @@ func (q *request) by() string {
 	return cmp.Or(q.param(api.ParamBy), address)
 }
 
-// sameVersion refuses a change whose parameter "version" is given, and is not this one.
+// sameVersion refuses a change whose parameter "version" is given and differs from version.
 func (q *request) sameVersion(version uint64) error {
 	asked, err := q.number(api.ParamVersion, 1, math.MaxUint64, "a version")
 	if err == nil && asked != nil && *asked != version {
@@ -125,7 +125,7 @@ func (q *request) sameVersion(version uint64) error {
 	return err
 }
 
-// existing refuses a tenant that is not there.
+// existing refuses a tenant that does not exist.
 func (q *request) existing() error {
 	_, err := q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant"))
 	return err
@@ -155,8 +155,8 @@ func revokeToken(q *request) (any, error) {
 // linkTime is how long a link to the portal usually lasts.
 const linkTime = time.Hour
 
-// createLink answers with a link to the portal. What is behind the "#" opens it, and browsers send that
-// to no server.
+// createLink answers with a link to the portal. The part after the "#" opens the portal, and
+// browsers send this part to no server.
 func createLink(q *request) (any, error) {
 	lasts := linkTime
 	if text := q.param(api.ParamLasts); text != "" {
@@ -309,7 +309,8 @@ func settingsOfDestination(d tenants.Destination, s *api.TenantDestinationSettin
 	return d, err
 }
 
-// setDuration sets a duration to what a text says, unless that is nil. An empty text means zero.
+// setDuration sets a duration to the value of a text. A nil text changes nothing. An empty text
+// means zero.
 func setDuration(field string, to *time.Duration, text *string) (err error) {
 	if text == nil {
 		return nil
@@ -341,16 +342,16 @@ func destinationOf(d *tenants.Destination, held map[string]*webhook.Hold) api.Te
 	return a
 }
 
-// mayReach reports whether the path allows what belongs to a destination: one of its tenant, or any if
-// it has no tenant.
+// mayReach reports whether the path gives access to a destination. A path with a tenant gives
+// access to the destinations of that tenant, and a path without a tenant to all.
 func (q *request) mayReach(destination string) bool {
 	tenant := q.PathValue("tenant")
 	of, ours := tenants.TenantOf(destination)
 	return tenant == "" || ours && of == tenant
 }
 
-// ofTenant restricts a query to destinations of the tenant in the path: to those that it names, or to
-// all that there are. It refuses others as if they did not exist.
+// ofTenant restricts a query to destinations of the tenant in the path: to those that the query
+// names, or to all. It refuses destinations of other tenants as if they did not exist.
 func (q *request) ofTenant(query *webhook.Query) error {
 	for _, id := range query.Destinations {
 		if !q.mayReach(id) {
@@ -363,7 +364,8 @@ func (q *request) ofTenant(query *webhook.Query) error {
 	if err := q.existing(); err != nil {
 		return err
 	}
-	// Without a destination, the query selects nothing: no delivery is for the tenant's id.
+	// If the tenant has no destination, the query must select nothing. No delivery has this
+	// destination.
 	query.Destinations = []string{q.PathValue("tenant") + "/"}
 	for d, err := range q.config.Tenants.List(q.Context(), q.PathValue("tenant"), "") {
 		if err != nil {

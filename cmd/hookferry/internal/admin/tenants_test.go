@@ -15,7 +15,7 @@ import (
 
 const acme = api.TenantsPath + "/acme"
 
-// made makes a tenant with a destination, and returns the name of that in paths.
+// made makes a tenant with a destination, and returns the name that the destination has in paths.
 func (s *server) made(tenant string) (destination string) {
 	s.t.Helper()
 	ask[api.Tenant](s, 200, "POST", api.TenantsPath, `{"id": "`+tenant+`"}`)
@@ -115,7 +115,8 @@ func TestTenantsAndTheirDestinations(t *testing.T) {
 	ask[api.Error](s, 404, "DELETE", acme, nil)
 }
 
-// The operator sees the destinations of tenants that are in trouble, and looks at, pauses and tests any.
+// The operator sees the destinations of tenants that are in trouble, and can look at, pause and
+// test every destination of a tenant.
 func TestOperatorHelpsTenants(t *testing.T) {
 	s := newServer(t, nil)
 	id := "acme/" + s.made("acme")
@@ -154,7 +155,8 @@ func TestOperatorHelpsTenants(t *testing.T) {
 	}
 }
 
-// A tenant cannot have the server send a test to an address that is not public, as the operator may.
+// The test of a tenant's destination must not reach an address that is not public. The operator's
+// own tests may.
 func TestTestsOfTenantsAreGuarded(t *testing.T) {
 	s := newServer(t, nil)
 	id := "acme/" + s.made("acme")
@@ -164,9 +166,9 @@ func TestTestsOfTenantsAreGuarded(t *testing.T) {
 	}
 }
 
-// Each route of the OpenAPI document refuses the token of another tenant, with the same bytes whether
-// what its path names exists or not. Below its own tenant, what another tenant has is as unknown as what
-// nobody has.
+// Each route of the OpenAPI document refuses the token of another tenant, with the same bytes
+// whether the things that the path names exist or not. Below the path of its own tenant, a token
+// gets the same answer for a thing of another tenant as for a thing that does not exist.
 func TestATokenReachesItsTenantAlone(t *testing.T) {
 	for _, token := range []string{"", "the-token-of-the-operator"} {
 		s := newServer(t, func(c *Config) { c.Token = token })

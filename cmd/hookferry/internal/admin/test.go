@@ -22,8 +22,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// samples has the sample call of each type: its own fields, as JSON. If the call has a name,
-// nameKey is its field, and name the default.
+// samples has a sample call for each type: the fields of that type, as JSON. If calls of the type
+// have a name, nameKey is its field, and name the default.
 var samples = map[string]struct{ fields, nameKey, name string }{
 	"identify": {fields: `"traits":{"email":"test-user@example.com","name":"Test User","plan":"free"}`},
 	"track":    {`"properties":{"price":19.5,"product":"Blue Shirt","quantity":2}`, "event", "Test Event"},
@@ -112,8 +112,9 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 const testType = "webhook.test"
 
 // testDestination returns a destination of the settings or of a tenant, or one from the URL or the
-// document. Only the operator, who also wrote the settings, may use this API. So any address in a URL
-// is allowed, unless a tenant has written it; the guard checks those that a host name resolves to.
+// document. Only the operator, who also wrote the settings, may use this API. So any address in a
+// URL is allowed, unless a tenant has written the URL. The guard checks the addresses that a host
+// name resolves to.
 func testDestination(q *request, asked *api.TestRequest) (d webhook.Destination, ofTenant bool, err error) {
 	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
 	case byURL && !byID && !byDocument:

@@ -55,7 +55,8 @@ func deleteUsers(q *request) (any, error) {
 	})
 }
 
-// deletionOf returns the deletion from the enabled destinations of the named sources, or of all.
+// deletionOf returns the deletion from the enabled destinations of the named sources, or of all
+// sources.
 func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deletion, error) {
 	d := audience.Deletion{ID: asked.ID}
 	if d.ID == "" {

@@ -182,7 +182,8 @@ func TestAudiencesAreCreatedAndSynced(t *testing.T) {
 	}
 }
 
-// TestSyncRefusesToShrink shows that an empty list makes nobody of many leave, unless that is allowed.
+// TestSyncRefusesToShrink shows that an empty list does not remove the members of a large audience,
+// unless that is allowed.
 func TestSyncRefusesToShrink(t *testing.T) {
 	s := newServer(t, nil)
 	const members = "/api/v1/destinations/crm/audiences/all/members"

@@ -36,7 +36,8 @@ func (s *stream) write(lines []byte) error {
 	return s.control.Flush()
 }
 
-// send sends values as JSON, one a line; none is an empty line, which keeps the connection open.
+// send sends values as JSON, one a line. Without values it sends an empty line, which keeps the
+// connection open.
 func (s *stream) send(values ...any) error {
 	if len(values) == 0 {
 		return s.write([]byte("\n"))
@@ -73,7 +74,8 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 	}
 }
 
-// upload runs long work on the users in the lines of the body; an error about one names its line.
+// upload runs long work on the users in the lines of the body; an error about a user names the line
+// of the user.
 func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
 	in := linesOf(q.w, q.Request)
 	err := q.work(func(ctx context.Context, p *progress) error {

@@ -188,9 +188,10 @@ type Rates struct {
 	Dead      float64 `json:"dead"`
 }
 
-// A Page is a part of a listing. Sources are listed by name, audiences by destination and trait, and
-// deliveries in the order of acceptance, the newest first unless the parameter "order" says oldest.
-// A page of deliveries may be short, or empty, although more follow: the server looks at up to 10,000.
+// A Page is a part of a listing. Sources are listed by name, audiences by destination and trait,
+// and deliveries in the order of acceptance, the newest first unless the parameter "order" says
+// oldest. A page of deliveries may be short, or empty, although more follow, because the server
+// reads at most 10,000 deliveries for a page.
 type Page[T any] struct {
 	Items []T    `json:"items"`
 	After string `json:"after,omitempty"` // the parameter that continues the listing; empty at its end
@@ -216,8 +217,9 @@ type Source struct {
 }
 
 // Destinations is a page of destinations, in the order of the parameter sort. The parameters "q",
-// "source" and "state" select them by a part of the id or of a URL, by a source, and by states. Those
-// of tenants are among them while they are in trouble: they fail, or are held and not by their tenant.
+// "source" and "state" select them by a part of the id or of a URL, by a source, and by states. The
+// list has a destination of a tenant only while it is in trouble: it fails, or it is held, but not
+// by its tenant.
 type Destinations struct {
 	Page[Destination]
 	// States counts the destinations in each state, whatever the parameter "state" selects.
@@ -325,8 +327,9 @@ type Endpoint struct {
 	Headers []string `json:"headers,omitempty"` // names only
 }
 
-// A Series has numbers over time, for one destination or for all. Those at index i are of the step
-// that begins at Start + i*Step, or its end for Waiting. A null is unknown, as before the start.
+// A Series has numbers over time, for one destination or for all. The numbers at index i belong to
+// the step that begins at Start + i*Step; Waiting is the number at the end of that step. A null is
+// unknown, as before the start.
 type Series struct {
 	Destination string     `json:"destination,omitempty"`
 	Start       time.Time  `json:"start"`
@@ -397,20 +400,22 @@ const (
 // Events has the latest events that the server keeps in memory, newest first.
 type Events struct {
 	Events []Event `json:"events"`
-	// Seq is that of the latest event, selected or not. A live stream with after=Seq leaves no gap.
+	// Seq is the number of the latest event, even if the parameters do not select that event.
 	Seq uint64 `json:"seq"`
 }
 
-// Live is one line of the live stream: an event, or how many the server left out, because the reader
-// is too slow or too many happen; see package feed. Skipped also counts events that the filter would
-// not select. The stream begins with the next event, or behind the Seq in the parameter "after".
+// Live is one line of the live stream: an event, or how many events the server left out, because
+// the reader was too slow or there were too many; see package feed. Skipped also counts events that
+// the filter would not select. The stream begins with the next event, or with the one after the Seq
+// in the parameter "after".
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`
 }
 
 // A Delivery is what is known of a delivery. Listings leave out its Body, and all Attempts but the
-// latest. A dead one without a Key was retried or discarded, with no news since.
+// latest. A dead delivery without a Key was retried or discarded, and nothing has happened to it
+// since.
 type Delivery struct {
 	Key string `json:"key,omitempty"` // see KeyOf; empty if it comes from the memory of the server, not from the store
 	Names
@@ -456,7 +461,8 @@ func ParseKey(key string) (r webhook.Ref, err error) {
 	return r, nil
 }
 
-// Cursor is the Page.After behind the delivery with a number, or "" for 0.
+// Cursor returns the Page.After with which the next page begins after the delivery with this
+// number, or "" for 0.
 func Cursor(seq uint64) string {
 	if seq == 0 {
 		return ""
@@ -516,8 +522,8 @@ type TestRequest struct {
 	URL         string `json:"url,omitempty"`
 	// Document has settings under the keys of the configuration file, with certificates as PEM.
 	Document map[string]any `json:"document,omitempty"`
-	// Types are those of calls, and none means all six. For the destination of a tenant they are any
-	// types of events, and none means webhook.test.
+	// Types are types of calls; an empty list means all six. For the destination of a tenant they
+	// are any types of events, and an empty list means webhook.test.
 	Types  []string `json:"types,omitempty"`
 	Event  string   `json:"event,omitempty"`  // the name in track, page and screen calls; empty means the sample's own name
 	Source string   `json:"source,omitempty"` // a source; its filter is checked, too, beside the destination's
@@ -599,7 +605,8 @@ type Tenant struct {
 	Changes  []Change `json:"changes"`            // the latest ten, the newest first
 }
 
-// TenantSettings are those of a new tenant, or those that change. Nil leaves one as it is.
+// TenantSettings are the settings of a new tenant, or the settings to change. A field that is nil
+// stays as it is.
 type TenantSettings struct {
 	ID       *string `json:"id,omitempty"` // of a new tenant
 	Name     *string `json:"name,omitempty"`
@@ -620,7 +627,7 @@ type Token struct {
 	By      string    `json:"by,omitempty"`
 }
 
-// TokenSettings are those of a new token.
+// TokenSettings are the settings of a new token.
 type TokenSettings struct {
 	Name string `json:"name"`
 }
@@ -631,13 +638,14 @@ type NewToken struct {
 	Text  string `json:"text"`
 }
 
-// A PortalLink opens the page with the webhooks of a tenant, for whoever has it.
+// A PortalLink opens the page with the webhooks of a tenant, for everybody who has the link.
 type PortalLink struct {
 	URL  string    `json:"url"` // no other answer contains it
 	Ends time.Time `json:"ends"`
 }
 
-// LinkID returns the id of the link with a text, which is in its path and tells nothing of the text.
+// LinkID returns the id of the link with a text. The id is in the path of the link, and reveals
+// nothing of the text.
 func LinkID(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:10])
@@ -664,8 +672,8 @@ type TenantDestination struct {
 	Changes       []Change        `json:"changes"`        // the latest ten, the newest first
 }
 
-// TenantDestinationSettings are those of a new destination, or those that change. Nil leaves one as
-// it is.
+// TenantDestinationSettings are the settings of a new destination, or the settings to change. A
+// field that is nil stays as it is.
 type TenantDestinationSettings struct {
 	Name          *string             `json:"name,omitempty"`
 	Endpoints     *[]EndpointSettings `json:"endpoints,omitempty"`
@@ -717,8 +725,9 @@ type PublishedEvent struct {
 	Filtered   int    `json:"filtered"`
 }
 
-// The results of a PublishedEvent: stored for a destination, or else a duplicate for one, or else left
-// out by all filters, or the tenant has no destination.
+// The results of a PublishedEvent. The first that applies counts: the event is stored for a
+// destination, it is a duplicate for a destination, all filters leave it out, or the tenant has no
+// destination.
 const (
 	ResultStored    = "stored"
 	ResultDuplicate = "duplicate"

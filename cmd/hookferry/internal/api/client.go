@@ -36,7 +36,8 @@ const (
 	PageSize   = 500      // values of a listing in one request
 )
 
-// ErrCutOff ends a stream without its last line. Work that the server had done stays done.
+// ErrCutOff says that a stream ended without its last line. Work that the server has done stays
+// done.
 var ErrCutOff = errors.New("the server ended its answer early; is it stopping?")
 
 // A Client calls the admin API of one server, and is safe for concurrent use.
@@ -55,7 +56,7 @@ func NewClient(base, token string, transport http.RoundTripper) (*Client, error)
 	}
 	return &Client{base: u, token: token, http: &http.Client{
 		Transport: transport,
-		// A redirect could send the token to another server, and asked a POST into a GET.
+		// A redirect could send the token to another server, and turn a POST into a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }

@@ -264,7 +264,8 @@ func (r *reader) unique(first map[string]string, value, key string) {
 	r.refuse(value != "", key, "is the same as %s", other)
 }
 
-// keys checks the keys at a key of the file. The map first has the place of each key so far.
+// keys checks the write keys at a key of the file. The map first has the place of each write key so
+// far.
 func (r *reader) keys(key string, keys []signature.Secret, first map[string]string) {
 	r.refuse(len(keys) > MaxKeys, key, "at most %d are allowed", MaxKeys)
 	for i, k := range keys {
@@ -275,8 +276,8 @@ func (r *reader) keys(key string, keys []signature.Secret, first map[string]stri
 	}
 }
 
-// sources checks the sources. The argument ids has the ids of the destinations, and keys those that
-// are taken.
+// sources checks the sources. The argument ids has the ids of the destinations, and keys the write
+// keys that are taken.
 func (r *reader) sources(s *Settings, ids, keys map[string]string) {
 	n := len(s.Sources)
 	r.refuse(n == 0 || n > MaxSources, "sources", "1 to %d are allowed", MaxSources)

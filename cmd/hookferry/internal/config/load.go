@@ -10,7 +10,8 @@ import (
 
 // Load reads, checks and completes the settings of a file. A variable for which getenv returns ""
 // counts as not set. The function change, unless nil, may change the settings before the check. The
-// error is an *Error or that of change; then the settings have only Path and Files, to be watched.
+// error is an *Error or that of change; then the settings have only Path and Files, so that the
+// files can be watched.
 func Load(path string, getenv func(string) string, change func(*Settings) error) (*Settings, error) {
 	r := newReader(path, getenv)
 	s := Default()

@@ -46,8 +46,8 @@ const connectTimeout = 10 * time.Second
 
 // Pool returns the configuration of connections to PostgreSQL from the URL. Their application_name
 // is the argument, unless the URL sets another. The errors may contain parts of the URL. Each new
-// connection reads the URL again, if it is in a file, and the files that it names: a password or a
-// certificate may be new. Another database in it counts only after a restart.
+// connection reads the file with the URL again, if there is one, and the files that the URL names:
+// a password or a certificate may be new. Another database in the URL counts only after a restart.
 func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	c, err := q.pool(name)
 	if err != nil {

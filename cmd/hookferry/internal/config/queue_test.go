@@ -101,7 +101,7 @@ func TestPoolFollowsSettingsAndURL(t *testing.T) {
 	}
 }
 
-// New connections use the URL as it is in its file then, but never another database.
+// New connections use the URL that is in its file at that time, but never another database.
 func TestNewConnectionsReadTheURLAgain(t *testing.T) {
 	const first = "postgres://u:first@a.example,b.example/app"
 	path := write(t, "queue: {url: \"file:url\"}\n"+minimal)

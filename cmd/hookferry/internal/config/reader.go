@@ -49,8 +49,9 @@ func newReader(path string, getenv func(string) string) *reader {
 	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]*yaml.Node{}, origins: map[*signature.Secret]string{}}
 }
 
-// problem notes a problem of the value at key, in the place of the innermost key around it in the
-// file. It does nothing if there are maxProblems, or one says that the value could not be read.
+// problem notes a problem of the value at key, with the place of the innermost key around the value
+// that is in the file. It does nothing if there are maxProblems problems, or if one of them says
+// that the value could not be read.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return

@@ -39,8 +39,8 @@ const WatchEvery = time.Second
 // NewWatch returns a Watch for the files of settings that have just been loaded.
 func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
 
-// Changed reports whether a file has changed since the settings were read, but none since the last
-// call of Changed, so that a slow program can finish writing a file.
+// Changed reports whether a file has changed since the settings were read, and no file has changed
+// since the last call of Changed. So a slow program can finish writing a file.
 func (w *Watch) Changed() bool {
 	now := make([]File, len(w.read))
 	for i, f := range w.read {
@@ -69,7 +69,8 @@ func (s *Settings) Keep(old *Settings) {
 	}
 }
 
-// Changed returns the ids of the destinations of next that s has not, or with another Webhook.
+// Changed returns the ids of the destinations of next that s does not have, or has with another
+// Webhook.
 func (s *Settings) Changed(next *Settings) (ids []string) {
 	for i := range next.Destinations {
 		d := &next.Destinations[i]
@@ -81,7 +82,8 @@ func (s *Settings) Changed(next *Settings) (ids []string) {
 }
 
 // AwaitRestart undoes the changes since old, the settings at the start, that count only after a
-// restart, and returns their keys. Switching TLS on or off needs one, but not another certificate.
+// restart, and returns their keys. Switching TLS on or off needs a restart; a new certificate needs
+// none.
 func (s *Settings) AwaitRestart(old *Settings) []string {
 	var keys []string
 	var compare func(key string, is, was reflect.Value)

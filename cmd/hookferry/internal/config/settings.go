@@ -78,8 +78,9 @@ func (q *Queue) Shared() bool { return q.URL != "" }
 type NATS struct {
 	Stream      string `yaml:"stream"`
 	Credentials string `yaml:"credentials"` // path of a file with the JWT and the seed of a NATS user
-	// TLS has the certificates for connections, which are then encrypted. With nil, the NATS server
-	// decides whether they are, and the system has the authorities.
+	// TLS has the certificates for connections, which are then encrypted. If it is nil, the NATS
+	// server decides whether connections are encrypted, and the authorities are those of the
+	// system.
 	TLS *ClientTLS `yaml:"tls"`
 	// Replicas is how many NATS servers keep the stream. Zero leaves an existing stream as it is,
 	// and gives a new one 3 replicas if there are that many servers.
@@ -187,8 +188,8 @@ type Tracing struct {
 
 // Tenants has the settings for the tenants of the admin API.
 type Tenants struct {
-	// Keys may send events to every tenant, up to MaxKeys. None of them is a write key of a source,
-	// which browsers may have.
+	// Keys are up to MaxKeys keys that may send events to every tenant. None of them is a write key
+	// of a source, which browsers may have.
 	Keys []signature.Secret `yaml:"keys"`
 }
 
@@ -328,8 +329,8 @@ func (s *Settings) Destination(id string) *Destination {
 	return &s.Destinations[i]
 }
 
-// A Directory has the destinations of the settings in use, and those of tenants. The former have no
-// tenant, and hide one of a tenant with the same id.
+// A Directory has the destinations of the settings in use, and those of tenants. The destinations
+// of the settings have no tenant. They hide a tenant's destination with the same id.
 type Directory struct {
 	Settings func() *Settings // returns those in use
 	Tenants  *tenants.Directory

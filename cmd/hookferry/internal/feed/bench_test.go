@@ -28,7 +28,8 @@ func BenchmarkDelivery(b *testing.B) {
 					}
 				})
 			}
-			// With this many deliveries, hardly any has a story when it comes again.
+			// With this many deliveries, hardly any delivery still has a story when its turn comes
+			// again.
 			ds := make([]webhook.Delivery, 1<<18)
 			body := newDelivery("", "").Body
 			for i := range ds {

@@ -145,8 +145,8 @@ func (c *counts) quiet() bool {
 	return now.accepted+now.delivered+now.retried+now.dead <= eventShare
 }
 
-// countsOf returns the counts of a destination, or nil if bounds.destinations others have counts; the
-// method waits makes room. The caller holds f.mu.
+// countsOf returns the counts of a destination, or nil if bounds.destinations other destinations
+// have counts. The method waits makes room. The caller holds f.mu.
 func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	c := f.destinations[destination]
 	if c == nil {
@@ -169,7 +169,8 @@ func (f *Feed) newCounts(destination string, now time.Time) *counts {
 	return newCounts(destination, f.since, now) // no event of this destination has been missed
 }
 
-// lookUp returns the counts of a destination, of all for "", or nil, as of now. The caller holds f.mu.
+// lookUp returns the counts of a destination as of now, or nil if it has none. "" means all
+// destinations. The caller holds f.mu.
 func (f *Feed) lookUp(destination string) *counts {
 	c := f.total
 	if destination != "" {

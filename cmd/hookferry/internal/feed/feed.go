@@ -3,8 +3,8 @@
 // made from its events when somebody asks.
 //
 // All events are counted. About eventRate events a second are also kept, until newer ones take
-// their place. Of each delivery all are kept or none, so a story is complete until its oldest are
-// dropped.
+// their place. The Feed keeps either all events of a delivery or none, so a story is complete until
+// its oldest events are dropped.
 package feed
 
 import (
@@ -35,9 +35,9 @@ type bounds struct {
 
 var defaultBounds = bounds{events: 16_384, bytes: 24 << 20, destinations: 256, idle: 10 * time.Minute}
 
-// A token bucket bounds the events that are kept. Those of a delivery are kept if the bucket has
-// enough tokens at the first one. Each takes a token, down to -eventBurst: so after a burst of
-// retries, new deliveries are kept again within about a second.
+// A token bucket bounds the events that are kept. The events of a delivery are kept if the bucket
+// has enough tokens at the first one. Each event takes a token, down to -eventBurst. So after a
+// burst of retries, new deliveries are kept again within about a second.
 const (
 	eventRate    = 1000 // how many events a second are kept, on average
 	eventBurst   = 1000 // how many events may be kept at once after a quiet time

@@ -20,9 +20,9 @@ type Reader struct {
 // Now is greater than every Seq: Follow(filter, Now) reads only new events.
 const Now = math.MaxUint64
 
-// Follow returns a Reader of the events that filter selects, from the first kept one behind the Seq
-// after. If there is no such Seq yet, as with that of another process, it begins with the next
-// event.
+// Follow returns a Reader of the events that filter selects. It begins with the first kept event
+// whose Seq is greater than after. If after is greater than every Seq, as the Seq of another
+// process may be, it begins with the next event.
 func (f *Feed) Follow(filter Filter, after uint64) *Reader {
 	f.mu.Lock()
 	defer f.mu.Unlock()

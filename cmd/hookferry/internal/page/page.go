@@ -20,8 +20,8 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Handler serves the page at /, and its other files and those of the kit below. Package admin sets
-// further headers that all answers have.
+// Handler serves the page at /, and below it the other files of the page and those of package ui.
+// Package admin sets further headers that all answers have.
 func Handler() http.Handler { return ui.Serve(files()) }
 
 // files has the files of the page by their paths.

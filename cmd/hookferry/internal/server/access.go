@@ -33,7 +33,8 @@ type logLimit struct {
 	unlogged int       // lines left out since the last logged one
 }
 
-// pass reports whether to log a line, of most in each period, and how many were left out before it.
+// pass reports whether to log a line, and how many lines were left out before it. It passes at most
+// most lines in each period.
 func (l *logLimit) pass(now time.Time, most int, period time.Duration) (ok bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

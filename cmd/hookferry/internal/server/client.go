@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// clientIP returns the address of a request's client: that of the peer or, if it is a trusted proxy,
-// the last of up to 32 in X-Forwarded-For that is none. Anybody may have written the rest.
+// clientIP returns the address of a request's client. This is the address of the peer. If the peer
+// is a trusted proxy, it is the last of up to 32 addresses in X-Forwarded-For that is not a trusted
+// proxy. Anybody may have written the addresses before that one.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	ip, _ := peerOf(r.RemoteAddr)
 	if !ip.IsValid() {

@@ -42,7 +42,8 @@ func TestClientIPTrustsOnlyKnownProxies(t *testing.T) {
 	}
 }
 
-// TestPreflightAllowsTraces shows that pages may send the headers of a trace if clients are trusted to.
+// TestPreflightAllowsTraces shows that pages may send the headers of a trace if the settings trust
+// clients.
 func TestPreflightAllowsTraces(t *testing.T) {
 	for more, want := range map[string]string{
 		"": "authorization, content-type, x-retry-count",

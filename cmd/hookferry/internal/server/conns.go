@@ -15,10 +15,10 @@ import (
 // Its method changed is the http.Server.ConnState. The same bounds hold for the requests of HTTP/2,
 // of which a connection has up to 250 at once; see handler.
 //
-// If a new connection exceeds the bound for all, conns closes the connection that has been idle the
-// longest of the address with the most connections. So a client that leaves many connections idle
-// takes none from others. If none is idle, or the address has reached its bound, conns closes the new
-// connection. HTTP clients then connect again.
+// If a new connection exceeds the bound for all, conns takes the address with the most connections,
+// and closes the one of them that has been idle the longest. So a client that leaves many
+// connections idle takes none from others. If none is idle, or the address has reached its bound,
+// conns closes the new connection. HTTP clients then connect again.
 type conns struct {
 	max, maxPerAddress int
 	// isProxy reports whether an address is a trusted proxy, to which maxPerAddress does not apply.

@@ -15,8 +15,9 @@ const (
 	// unready is how long the server is not ready after the store has refused a call. Then it is
 	// ready again, because only new calls can show whether the store accepts calls.
 	unready = 10 * time.Second
-	// keptWaiting is how long the store must have taken before the end of a request's time counts as
-	// its failure. A request with less time left spent it before, for example in a queue.
+	// A request whose time ends counts as a failure of the store only if it has waited for the
+	// store for at least keptWaiting. Otherwise it spent its time before that, for example in a
+	// queue.
 	keptWaiting = time.Second
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// NewHTTP returns an HTTP server with limits against slow clients. Streams set their own.
+// NewHTTP returns an HTTP server with limits against slow clients. Streams set other limits.
 func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           logPanics(handler, logger),

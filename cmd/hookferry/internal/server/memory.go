@@ -29,7 +29,8 @@ func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	return debug.SetMemoryLimit(-1)
 }
 
-// requestMemory returns the bound of the memory for requests, by that of the process, in bytes.
+// requestMemory returns the bound of the memory for requests, in bytes, for a process with the
+// given memory limit.
 func requestMemory(limits *config.Limits, process int64) int64 {
 	if limits.Memory > 0 {
 		return int64(limits.Memory)

@@ -28,8 +28,9 @@ func (o *operator) Enabled(e webhook.Disabled) {
 	})
 }
 
-// tell sends a call to the destination of webhooks.operations, unless the call is about that itself.
-// It returns before the call is stored, because an observer must not block the forwarder.
+// tell sends a call to the destination of webhooks.operations, unless the call is about that
+// destination itself. It returns before the call is stored, because an observer must not block the
+// forwarder.
 func (o *operator) tell(what, about string, properties map[string]any) {
 	s := o.server
 	to := s.Settings.Webhooks.Operations

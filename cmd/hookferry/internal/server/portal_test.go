@@ -105,7 +105,8 @@ func TestLinksOpenThePortalOfOneTenant(t *testing.T) {
 			t.Errorf("the destination is %+v, want the change of ann", changed)
 		}
 
-		// What is of another tenant is as unknown as what nobody has, and nothing is there without the link.
+		// The answer for a thing of another tenant is the answer for a thing that does not exist.
+		// Without the link, nothing is there.
 		nobody := strings.Repeat("0", len(destinations["beta"]))
 		for _, path := range []string{"endpoints/", "deliveries?endpoint="} {
 			foreign, a := send("GET", base+"api/v1/"+path+destinations["beta"], cookie, "")
@@ -130,7 +131,7 @@ func TestLinksOpenThePortalOfOneTenant(t *testing.T) {
 			t.Errorf("GET of the session: %s, want 403", answer.Status)
 		}
 
-		// A link ends, and so do all of a tenant when they are revoked.
+		// A link ends, and so do all links of a tenant when they are revoked.
 		brief, briefText := link("acme", "?lasts=10s")
 		briefCookie := begin(brief, briefText, 204)
 		time.Sleep(10 * time.Second)

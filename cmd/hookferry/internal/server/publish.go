@@ -148,7 +148,7 @@ func readEvents(w http.ResponseWriter, r *http.Request) ([]event.Call, error) {
 	return callsOf(events)
 }
 
-// parseEvents stops at maxEvents, so that a list takes no more memory than a bound.
+// parseEvents stops at maxEvents, which bounds the memory that a list takes.
 func parseEvents(body []byte) (events []api.TenantEvent, err error) {
 	in := json.NewDecoder(bytes.NewReader(body))
 	in.DisallowUnknownFields()

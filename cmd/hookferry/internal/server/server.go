@@ -410,8 +410,9 @@ func (s *server) stop(ctx context.Context, clean bool, calls net.Listener, publi
 	clients.stopping.Store(true)
 	s.Logger.Info("stopping", "grace", settings.Grace)
 	if clean && settings.Drain > 0 {
-		// A connection that is idle in the middle has had no request since the beginning, or its
-		// answer would have ended it. So its client hardly sends one at the moment when it ends.
+		// A connection that is idle in the middle of the drain has had no request since its
+		// beginning: the answer would have ended the connection. So its client hardly sends a
+		// request just when the connection ends.
 		if failure = s.await(settings.Drain / 2); failure == nil {
 			clients.endIdle(false)
 			failure = s.await(settings.Drain - settings.Drain/2)

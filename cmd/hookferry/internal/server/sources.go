@@ -69,7 +69,8 @@ func (s *sources) use(settings *config.Settings) {
 	s.current.Store(t)
 }
 
-// limit returns the limit of a source, that of before if rate and burst were the same, nil for rate 0.
+// limit returns the limit of a source: the old one if rate and burst are unchanged, nil for rate 0,
+// and otherwise a new one.
 func limit(old *collector.Limit, rateOf func(config.Source) (rate float64, burst int), was, is config.Source) *collector.Limit {
 	rate, burst := rateOf(is)
 	oldRate, oldBurst := rateOf(was)
@@ -82,12 +83,13 @@ func limit(old *collector.Limit, rateOf func(config.Source) (rate float64, burst
 	return collector.NewLimit(rate, burst)
 }
 
-// callRate returns how many calls a source may send a second, 0 for no limit, and at once.
+// callRate returns how many calls a source may send a second, 0 for no limit, and how many at once.
 func callRate(c config.Source) (n float64, burst int) {
 	return c.Rate, cmp.Or(c.Burst, max(int(math.Ceil(c.Rate)), 1))
 }
 
-// byteRate returns how many bytes of webhooks a source may cause a second, 0 for no limit, and at once.
+// byteRate returns how many bytes of webhooks a source may cause a second, 0 for no limit, and how
+// many at once.
 func byteRate(c config.Source) (n float64, burst int) {
 	if c.ByteRate > 0 {
 		return float64(c.ByteRate), int(min(c.ByteRate, math.MaxInt32))

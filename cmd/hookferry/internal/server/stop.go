@@ -21,7 +21,8 @@ type lastAnswer struct {
 	conns *conns
 }
 
-// say adds the header that ends the connection, during a stop. It has no effect after the header.
+// say adds the header that ends the connection, during a stop. It has no effect once the header has
+// been sent.
 func (a *lastAnswer) say() {
 	if a.conns.stopping.Load() {
 		a.Header().Set("Connection", "close") // by HTTP/2, net/http sends GOAWAY instead
@@ -41,8 +42,8 @@ func (a *lastAnswer) Write(b []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (a *lastAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// endIdle ends the idle connections by HTTP/1, and others as soon as they are idle. If unused, it also
-// ends new connections on which nothing has come.
+// endIdle ends the idle connections by HTTP/1, and others as soon as they are idle. If unused, it
+// also ends new connections on which nothing has arrived.
 func (l *conns) endIdle(unused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +97,7 @@ func clientOf(c net.Conn) *clientConn {
 	return client
 }
 
-// lastLook is how long an ending connection looks for bytes that have come before it ends.
+// lastLook is how long an ending connection looks for bytes that have already arrived.
 const lastLook = time.Millisecond
 
 // A clientConn is a connection of a client. It ends on request, unless a request has begun to arrive.

@@ -206,8 +206,8 @@ func (t *Tracer) Answered(r *http.Request, a collector.Answered) {
 }
 
 // caller returns the context and the options for the span of a request: the client's span is its
-// parent if clients are trusted, otherwise it links to that. event.ParseTrace bounds the client's
-// tracestate, which stays in memory as long as the span.
+// parent if clients are trusted, otherwise the span links to it. event.ParseTrace bounds the
+// client's tracestate, which stays in memory as long as the span.
 func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOption) {
 	ctx := r.Context()
 	theirs, ok := event.ParseTrace(r.Header.Get("traceparent"), strings.Join(r.Header.Values("tracestate"), ","))

@@ -434,8 +434,9 @@ func TestRefusalIsLoggedWithoutHeaders(t *testing.T) {
 	}
 }
 
-// TestRefusalIsLoggedWithoutSecretsOfHeaders shows that the log has no secret of a header that the
-// receiver repeats: not without the word Bearer, and not of an environment variable.
+// TestRefusalIsLoggedWithoutSecretsOfHeaders shows that the log does not have the secrets of
+// headers, even if the receiver repeats them: neither a token without the word Bearer, nor the
+// header of an environment variable.
 func TestRefusalIsLoggedWithoutSecretsOfHeaders(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Api-Key=s3cret%20word,X-Tenant=1")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "X-Team-Key=k3y-of-team")
