@@ -127,8 +127,11 @@ func (v *overview) lines(s screen) string {
 
 	s.line(12, "calls", cell{grouped(calls.Accepted) + " accepted", good}, failed(calls.Rejected, " wrong"),
 		failed(calls.Limited, " over the rate"), failed(calls.Unknown, " without a known key"), failed(calls.Failed, " told to try again"))
-	s.line(12, "deliveries", cell{grouped(totals.Delivered) + " delivered", good}, failed(totals.Retried, " retried"),
-		failed(total(totals.Dead), " given up"))
+	went := []any{cell{grouped(totals.Delivered) + " delivered", good}, failed(totals.Retried, " retried"), failed(total(totals.Dead), " given up")}
+	if totals.Unkept > 0 {
+		went = append(went, failed(totals.Unkept, " not kept"))
+	}
+	s.line(12, "deliveries", went...)
 	s.line(12, "a second", rate(rates.Accepted)+" accepted", rate(rates.Delivered)+" delivered", rate(rates.Retried)+" retried",
 		rate(rates.Dead)+" given up")
 	now := []any{grouped(st.Waiting) + " waiting", grouped(totals.InFlight) + " on their way", failed(int64(st.Dead), " dead letters")}

@@ -148,14 +148,14 @@ old                           no calls     -          0          0     0       -
 DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
 `},
 		{name: "not ready, and settings with an error", width: 0, edit: func(v *overview) {
-			v.Status.Ready = false
+			v.Status.Ready, v.Status.Totals.Unkept = false, 7
 			v.Status.Config.Error = "hookferry.yaml:3:1: unknown key \"sorces\""
 			v.Destinations = api.Destinations{}
 		}, want: `
 hookferry v1.2.0 on web1/k4m7tq  takes no calls  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 the newest settings are not in use: hookferry.yaml:3:1: unknown key "sorces"
-` + counts + `
+` + strings.Replace(counts, "3 given up\n", "3 given up  7 not kept\n", 1) + `
 DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
 `},
 	} {

@@ -3,10 +3,10 @@
 // memory. A seed decides what fails and when: the process, the power, writes, syncs, space, the
 // network, clocks and receivers. The seed also decides which goroutine goes on.
 //
-// A ledger follows each message by its id. After a run, it checks two things. Every message that
+// A ledger follows each message by its id. After a run, it checks three things. Every message that
 // the collector acknowledged was delivered to each of its destinations, is a dead letter, or waits.
-// No endpoint took a delivery twice, unless there was a reason, such as a crash between the two
-// requests.
+// What was delivered is in the history, or was counted as not kept. No endpoint took a delivery
+// twice, unless there was a reason, such as a crash between the two requests.
 //
 // A third of the messages have a key. At each request, all deliveries with the same key that were
 // put earlier must have ended. No delivery comes again after a later one with its key.

@@ -48,6 +48,7 @@ func (w *world) openOn(d disk.Disk, c filequeue.Config) (webhook.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.histories = append(w.histories, s)
 	return &turnStore{s, w.turns}, nil
 }
 

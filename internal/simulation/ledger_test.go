@@ -95,19 +95,22 @@ func (l *ledger) repeats() (found []string) {
 
 // An outcome counts the stored messages of a destination at the end of a run.
 type outcome struct {
-	dead, waiting map[string]int // number of dead letters and of waiting deliveries, by message id
+	dead, kept map[string]int // number of dead letters and of delivered ones, by message id
 }
 
 // losses returns the acknowledged messages that were neither delivered nor stored, or were stored
-// more than once. It also returns the dead letters of messages that were never tracked.
-func (l *ledger) losses(destination string, endpoints []string, o outcome) (found []string) {
+// more than once. It also returns the dead letters of messages that were never tracked, and counts the
+// messages that were delivered and are not stored.
+func (l *ledger) losses(destination string, endpoints []string, o outcome) (found []string, unkept int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id := range l.accepted {
 		delivered := slices.ContainsFunc(endpoints, func(e string) bool { return len(l.received[receipt{e, id}]) > 0 })
-		switch n := o.dead[id] + o.waiting[id]; {
+		switch n := o.dead[id] + o.kept[id]; {
 		case n == 0 && !delivered:
 			found = append(found, fmt.Sprintf("%s was acknowledged, but is lost for %s", id, destination))
+		case n == 0:
+			unkept++
 		case n > 1:
 			found = append(found, fmt.Sprintf("%s is stored %d times for %s", id, n, destination))
 		}
@@ -117,7 +120,7 @@ func (l *ledger) losses(destination string, endpoints []string, o outcome) (foun
 			found = append(found, fmt.Sprintf("the dead letter %s of %s was never tracked", id, destination))
 		}
 	}
-	return found
+	return found, unkept
 }
 
 // unsent returns the messages that a client accepted but did not send, unless they may be lost.

@@ -21,7 +21,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	soakenv.Only(t, "planted")
 	onOneCore(t)
 	onDisk := func(plant func(disk.Disk) disk.Disk) opener {
-		return func(w *world) (webhook.Store, error) { return w.openOn(plant(w.disk), filequeue.Config{}) }
+		return func(w *world) (webhook.Store, error) { return w.openOn(plant(w.disk), history) }
 	}
 	inStore := func(plant func(*faultyStore)) opener {
 		return func(w *world) (webhook.Store, error) {
@@ -74,8 +74,9 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"a retry goes to the end of its key", inStore(func(p *faultyStore) { p.putsRetries = true })},
 		{"nobody is told of a delivery that is released", inStore(func(p *faultyStore) { p.hidesReleases = true })},
 		{"the dedup window has two ids", func(w *world) (webhook.Store, error) {
-			return w.openOn(w.disk, filequeue.Config{DedupMax: 2})
+			return w.openOn(w.disk, filequeue.Config{DedupMax: 2, HistoryAge: history.HistoryAge})
 		}},
+		{"a delivered one is not kept, nor counted", inStore(func(p *faultyStore) { p.forgetsEvery = 50 })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const seeds = 500 // far more than any of the faults needs
@@ -146,6 +147,7 @@ type faultyStore struct {
 	hidesEvery     int  // hides every n-th delivery from Fetch, if not 0
 	putsRetries    bool // makes new deliveries of retries with a key
 	hidesReleases  bool // leaves out Released
+	forgetsEvery   int  // hides every n-th delivery from List, if not 0
 	// keyOf returns the key that the store gets for the n-th delivery that has a key.
 	keyOf func(n int, key string) string
 
@@ -217,6 +219,15 @@ func (p *faultyStore) Fetch(ctx context.Context, wants []store.Want, maxBytes in
 		ds = kept
 	}
 	return ds, nil
+}
+
+func (p *faultyStore) List(ctx context.Context, q store.Query, after uint64, max int) ([]store.Record, uint64, error) {
+	page, next, err := p.Store.List(ctx, q, after, max)
+	page = slices.DeleteFunc(page, func(store.Record) bool {
+		p.n++
+		return p.forgetsEvery > 0 && p.n%p.forgetsEvery == 0
+	})
+	return page, next, err
 }
 
 func (p *faultyStore) Settle(ctx context.Context, ss []store.Settlement) (int, error) {

@@ -26,7 +26,10 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-func open(w *world) (webhook.Store, error) { return w.openOn(w.disk, filequeue.Config{}) }
+// history keeps what was delivered until the end of each run.
+var history = filequeue.Config{HistoryAge: 32 * time.Hour, HistoryBytes: 2 << 20}
+
+func open(w *world) (webhook.Store, error) { return w.openOn(w.disk, history) }
 
 // No acknowledged message is lost, and no delivery is repeated without a reason, whatever fails.
 // Each seed is one run of the simulation. In an ordinary test run each seed runs twice, and both

@@ -35,6 +35,7 @@ type world struct {
 	senders      []*sender
 	meanWait     time.Duration // mean wait between two messages of a sender
 
+	histories    []stores.History       // the stores that were opened
 	server       atomic.Pointer[server] // nil while no server runs
 	disk         *simdisk.Disk
 	capacity     int64                  // of the disk; 0 is no bound
@@ -282,19 +283,31 @@ func (w *world) drainAndCheck() error {
 		}
 	}
 	var found []string
+	unkept := 0
 	for _, d := range w.destinations {
-		o := outcome{dead: make(map[string]int), waiting: make(map[string]int)}
-		for dead, err := range stores.Records(ctx, store, webhook.Query{Destinations: []string{d.ID}, States: []webhook.State{webhook.StateDead}}) {
+		o := outcome{dead: make(map[string]int), kept: make(map[string]int)}
+		for r, err := range stores.Records(ctx, store, webhook.Query{Destinations: []string{d.ID}}) {
 			if err != nil {
 				return err
 			}
-			o.dead[dead.MessageID]++
+			if r.State == webhook.StateDead {
+				o.dead[r.MessageID]++
+			} else { // nothing waits any more
+				o.kept[r.MessageID]++
+			}
 		}
 		var urls []string
 		for _, e := range w.endpoints[d.ID] {
 			urls = append(urls, e.url)
 		}
-		found = append(found, w.ledger.losses(d.ID, urls, o)...)
+		lost, n := w.ledger.losses(d.ID, urls, o)
+		found, unkept = append(found, lost...), unkept+n
+	}
+	for _, h := range w.histories {
+		unkept -= int(h.Unkept())
+	}
+	if unkept > 0 {
+		found = append(found, fmt.Sprintf("%d delivered ones are not kept, and not counted either", unkept))
 	}
 	found = append(found, w.ledger.unsent()...)
 	found = append(found, w.orders.faults()...)

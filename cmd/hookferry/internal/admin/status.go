@@ -26,7 +26,7 @@ func getStatus(q *request) (any, error) {
 		Calls:  q.config.Calls(),
 		Totals: api.Totals{
 			Accepted: stats.Accepted, Duplicates: stats.Duplicates, Off: stats.Off, Filtered: stats.Filtered,
-			Delivered: stats.Delivered, Retried: stats.Retried, Resent: stats.Resent, Dead: byReason(stats.Dead),
+			Delivered: stats.Delivered, Unkept: stats.Unkept, Retried: stats.Retried, Resent: stats.Resent, Dead: byReason(stats.Dead),
 			Forgotten: stats.Forgotten.Age + stats.Forgotten.Size, Discarded: stats.Discarded,
 			InFlight: stats.InFlight, Latency: stats.Latency,
 		},

@@ -171,6 +171,7 @@ type Totals struct {
 	Off        int64            `json:"off"`
 	Filtered   int64            `json:"filtered"` // left out by the filters of destinations
 	Delivered  int64            `json:"delivered"`
+	Unkept     int64            `json:"unkept"` // delivered ones that the history could not keep
 	Retried    int64            `json:"retried"`
 	Resent     int64            `json:"resent"`
 	Dead       map[string]int64 `json:"dead"`      // by reason
