@@ -13,17 +13,30 @@ export const launch = () => chromium.launch({
     '--disable-component-update', '--disable-sync', '--enable-precise-memory-info'],
 })
 
-// visit opens a page in a context of its own. expected are patterns of messages
-// of the console that the test provokes.
-export async function visit(browser, url, { expected = [], bypassCSP = false, ...options } = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, permissions: ['clipboard-read', 'clipboard-write'], bypassCSP, ...options })
+// visit opens a page: one that was left, if there is one, as a new one costs Chromium a second of a
+// processor. expected are patterns of messages of the console that the test provokes.
+export async function visit(browser, url, { expected = [], bypassCSP = false, viewport = { width: 1280, height: 860 }, ...media } = {}) {
+  browser.left ??= []
+  const at = browser.left.findIndex((page) => page.bypassCSP === bypassCSP)
+  const page = at < 0 ? await open(browser, bypassCSP) : browser.left.splice(at, 1)[0]
+  page.complaints = []
+  page.expected = expected
+  page.origin = new URL(url).origin
+  await page.setViewportSize(viewport)
+  await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'no-preference', ...media })
+  await page.goto(url)
+  return page
+}
+
+async function open(browser, bypassCSP) {
+  const context = await browser.newContext({ permissions: ['clipboard-read', 'clipboard-write'], bypassCSP })
   const page = await context.newPage()
   page.setDefaultTimeout(0) // a test ends at the time limit of the test runner
-  page.complaints = []
-  const complain = (what) => { if (!expected.some((pattern) => pattern.test(what))) page.complaints.push(what) }
+  page.bypassCSP = bypassCSP
+  const complain = (what) => { if (!page.expected.some((pattern) => pattern.test(what))) page.complaints.push(what) }
   page.on('pageerror', (error) => complain(`error: ${error.stack}`))
   page.on('console', (message) => message.type() === 'verbose' || complain(`console ${message.type()}: ${message.text()}`))
-  page.on('request', (request) => { if (!request.url().startsWith(new URL(url).origin) && !request.url().startsWith('blob:')) complain(`request to ${request.url()}`) })
+  page.on('request', (request) => { if (!request.url().startsWith(page.origin) && !/^(blob:|about:blank$)/.test(request.url())) complain(`request to ${request.url()}`) })
   await page.exposeFunction('complain', complain)
   await page.addInitScript(() => {
     // What goes away by itself after 10 s stays, as a busy machine may look later than that.
@@ -31,20 +44,27 @@ export async function visit(browser, url, { expected = [], bypassCSP = false, ..
     window.setTimeout = (f, ms, ...rest) => setTimeout(f, ms === 10_000 ? 2 ** 31 - 1 : ms, ...rest)
     document.addEventListener('securitypolicyviolation', (e) => window.complain(`policy: ${e.violatedDirective} ${e.blockedURI}`))
   })
-  await page.goto(url)
   return page
 }
 
-// leave closes the page, and fails if anything was complained of.
+// leave ends what the page does and keeps, and fails if anything was complained of. A test that fails
+// does not come here, and nothing of its page is seen again.
 export async function leave(page) {
-  await page.context().close()
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
+  await page.evaluate(() => {
+    localStorage.clear()
+    sessionStorage.clear()
+  })
+  await page.context().clearCookies()
+  await page.goto('about:blank')
+  page.context().browser().left.push(page)
   assert.deepEqual(page.complaints, [], 'complaints of the page')
 }
 
 // check holds the page to axe's rules. Its script runs where no policy of the
 // page holds.
 export async function check(page, what) {
-  await page.evaluate(axe)
+  if (!await page.evaluate(() => 'axe' in window)) await page.evaluate(axe)
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }))
   const found = violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.target.join(' ')}: ${n.failureSummary.split('\n')[1]?.trim()}`))
   assert.deepEqual(found, [], `accessibility of ${what}`)

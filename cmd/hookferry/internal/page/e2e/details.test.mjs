@@ -147,7 +147,6 @@ test('a search that few deliveries fit goes on by itself, and then says how', as
   await page.getByRole('button', { name: 'Next' }).click()
   await row(page, items[0].id).waitFor()
   assert.deepEqual(afters.slice(20), [20, 21, 22, 23])
-  await page.unrouteAll({ behavior: 'ignoreErrors' })
   await leave(page)
 })
 
@@ -228,7 +227,6 @@ test('a dead letter without an attempt says so', async () => {
   await page.goto(`${server.page}#/destinations/refuses/deliveries/${letter.id}`)
   await page.getByText('Given up without an attempt: expired.').waitFor()
   await page.getByText('No attempt was made.').waitFor()
-  await page.unrouteAll({ behavior: 'ignoreErrors' })
   await leave(page)
 })
 

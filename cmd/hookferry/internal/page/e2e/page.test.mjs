@@ -124,7 +124,6 @@ test('a spike is within its chart, and no labels overlap', { timeout: limit }, a
       for (const b of boxes.slice(i + 1)) assert.ok(a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top, 'two labels overlap')
     }
   }
-  await page.unrouteAll({ behavior: 'ignoreErrors' })
   await leave(page)
 })
 
@@ -338,7 +337,6 @@ test('what waits for a destination that is gone, and is not due, is shown', { ti
   })
   await page.locator('.attention').getByText('gone is unknown: 3 waiting').waitFor()
   assert.equal(await row(page, 'gone').getByRole('button').count(), 0)
-  await page.unrouteAll({ behavior: 'ignoreErrors' })
   await leave(page)
 })
 
@@ -471,7 +469,6 @@ test('a server that says nothing of itself is listed', { timeout: limit }, async
   await page.route('**/api/v1/nodes', (route) => route.fulfill({ json: { shared: true, nodes: [node] } }))
   await row(page, '<b>web2</b>/ghijkl').waitFor()
   assert.match(await row(page, '<b>web2</b>/ghijkl').textContent(), /Takes no calls.*\?.*ago/)
-  await page.unrouteAll({ behavior: 'ignoreErrors' })
   await leave(page)
 })
 

@@ -246,7 +246,7 @@ test('all is done by keyboard', { timeout: limit }, async () => {
 
 test('every view is accessible and fits, light and dark, wide and narrow', { timeout: limit }, async () => {
   receiver.answers['/busy'] = { status: 503, text: 'come back later' }
-  const page = await visit(browser, home(), { bypassCSP: true })
+  const page = await visit(browser, home(), { bypassCSP: true, reducedMotion: 'reduce' }) // colours change at once
   await page.setViewportSize({ width: 1440, height: 900 })
   await add(page, `${receiver.url}/busy/with-a-path-that-is-longer-than-a-telephone-is-wide/0123456789abcdef`, 'invoice.created')
   const one = (await page.evaluate(() => location.hash)).replace('/secret', '')

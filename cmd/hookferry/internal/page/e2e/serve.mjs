@@ -169,7 +169,7 @@ export async function until(what, f) {
     for (;;) {
       const last = await f()
       if (last) return last
-      await new Promise((resolve) => setTimeout(resolve, 20))
+      await new Promise((resolve) => setTimeout(resolve, 50))
     }
   } finally {
     clearTimeout(slow)
