@@ -33,7 +33,15 @@ type endpoint struct {
 	Version     uint64   `json:"version,string"`
 	// OldSecrets has the times when old secrets stop signing; only in the answer about one endpoint.
 	OldSecrets []time.Time `json:"oldSecrets,omitempty"`
+	Batch      *batch      `json:"batch,omitempty"` // nil if each event has a request of its own
 	state
+}
+
+// A batch says how many events a request has at most. The program decides on it.
+type batch struct {
+	MaxEvents int    `json:"maxEvents"`
+	MaxBytes  int    `json:"maxBytes,omitempty"` // of the body
+	MaxWait   string `json:"maxWait,omitempty"`  // for more events, such as 1s
 }
 
 func getSettings(q *request) (any, error) {
@@ -89,6 +97,12 @@ func (q *request) endpoint(d *tenants.Destination, stats webhook.DestinationStat
 	e := endpoint{
 		ID: strings.TrimPrefix(d.ID, q.tenant+"/"), URL: shown(d.Endpoints[0].URL), Description: d.Name,
 		Types: append([]string{}, d.Filter.Include...), Enabled: !d.Disabled && !disabledByForwarder(&stats), Version: d.Version, state: stateOf(d, stats),
+	}
+	if b := d.Batch; b.MaxEvents > 0 {
+		e.Batch = &batch{MaxEvents: b.MaxEvents, MaxBytes: b.MaxBytes}
+		if b.MaxWait > 0 {
+			e.Batch.MaxWait = b.MaxWait.String()
+		}
 	}
 	for _, more := range d.Endpoints[1:] {
 		e.MoreURLs = append(e.MoreURLs, shown(more.URL))

@@ -254,7 +254,16 @@ func TestEndpointIsChangedDisabledRotatedAndDeleted(t *testing.T) {
 				t.Errorf("request %d has %d signatures, want one before the secret was rotated, and two after", i, n)
 			}
 		}
-		w.do(200, "DELETE", path+"?version="+rotated["endpoint"].(object)["version"].(string), nil)
+		d, _ = w.tenants.Get(t.Context(), "acme/"+id)
+		d.Batch = webhook.Batch{MaxEvents: 10, MaxWait: time.Second}
+		if _, err := w.tenants.Update(t.Context(), d, "setup"); err != nil {
+			t.Fatal(err)
+		}
+		now = w.do(200, "GET", path, nil)
+		if batch := now["batch"].(object); len(batch) != 2 || batch["maxEvents"] != 10.0 || batch["maxWait"] != "1s" {
+			t.Errorf("the batches are said to be %v", batch)
+		}
+		w.do(200, "DELETE", path+"?version="+now["version"].(string), nil)
 		w.do(404, "GET", path, nil)
 	})
 }

@@ -301,7 +301,8 @@ export function attempts({ attempts: list, accepted, ended }) {
         el('span', { class: 'ms' }, `${a.took < 10 ? a.took.toFixed(1) : count(a.took)} ms`)),
       el('div', { class: 'where' },
         el('span', { class: 'mono' }, `POST ${a.endpoint}`),
-        el('span', {}, time(a.at, true), accepted && ` · ${after(accepted, a.at)}`)),
+        el('span', {}, time(a.at, true), accepted && ` · ${after(accepted, a.at)}`),
+        a.batch && el('span', {}, t('in the batch'), ' ', el('span', { class: 'mono' }, a.batch))),
       a.error && el('p', { class: 'error' }, a.error),
       a.answer && el('pre', { class: 'answer', tabindex: 0, role: 'group', 'aria-label': t('First bytes of the answer to try {n}', { n: a.try }) }, a.answer))
   }))

@@ -41,8 +41,9 @@ export function startViews({ routes, main, title, shown, context }) {
       // every calls f at once and then at intervals, while the view is shown and
       // can be seen. What goes wrong is shown until it goes well again.
       every: (milliseconds, f) => repeat(milliseconds, signal, async () => {
-        await f()
+        const wait = await f()
         replace(problems)
+        return wait
       }, (error) => {
         if (error instanceof ConnectionError) replace(problems)
         else replace(problems, notice(problem(error)))
@@ -74,8 +75,13 @@ function decoded(part) {
   }
 }
 
-// repeat calls f at intervals until signal is aborted. Nothing is asked of the
-// server for a page that nobody sees.
+// hurried is the interval, in milliseconds, while a failure is shown: once it is over it goes away
+// within a second.
+const hurried = 400
+export const hurry = (failing) => (failing ? hurried : undefined)
+
+// repeat calls f at intervals until signal is aborted; f may return another interval. Nothing is asked
+// of the server for a page that nobody sees.
 export async function repeat(milliseconds, signal, f, onError) {
   while (!signal.aborted) {
     let wait = milliseconds
@@ -84,7 +90,7 @@ export async function repeat(milliseconds, signal, f, onError) {
       continue
     }
     try {
-      await f()
+      wait = await f() ?? wait
     } catch (error) {
       if (signal.aborted) return
       onError(error)

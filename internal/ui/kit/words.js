@@ -1,4 +1,5 @@
 // What the closed lists of deliveries mean, in words.
+import { count, size } from './format.js'
 import { n, t } from './text.js'
 
 // Why a request failed, or a delivery was given up.
@@ -30,6 +31,11 @@ export function answered(a) {
   if (said) return `${a.status || reason(a.reason)}: ${said}`
   return a.status ? `${a.status} ${reason(a.reason)}` : explain(a.reason) || reason(a.reason)
 }
+
+// batches says how many events a request to an endpoint has.
+export const batches = (b) => (!b ? t('each event has a request of its own') : [
+  t('up to {n} events in a request', { n: count(b.maxEvents) }), b.maxBytes > 0 && t('up to {size}', { size: size(b.maxBytes) }),
+  b.maxWait && t('waiting up to {time} for more', { time: b.maxWait })].filter(Boolean).join(', '))
 
 // The outcomes of attempts, and the states of deliveries: word and tone.
 export const outcomes = {

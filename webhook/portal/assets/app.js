@@ -45,8 +45,9 @@ async function start() {
     context: () => ({
       watched: (f) => async () => {
         try {
-          await f()
+          const wait = await f()
           connection(true)
+          return wait
         } catch (error) {
           if (error instanceof ConnectionError) connection(false)
           throw error

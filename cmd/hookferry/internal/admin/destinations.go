@@ -277,11 +277,11 @@ func (d *destination) inTrouble() bool {
 	return slices.Contains([]string{api.StateRefusing, api.StateFailing, api.StateRetrying}, d.stateNow())
 }
 
-// failedNow reports whether an attempt that will be repeated has failed within the last second. So
+// failedNow reports whether an attempt that will be repeated has failed within the last half second. So
 // the state of a destination that fails now and then does not change with each attempt.
 func (d *destination) failedNow() bool {
 	f := d.Failure
-	return f != nil && !f.Due.IsZero() && time.Since(f.Attempt.End()) < time.Second
+	return f != nil && !f.Due.IsZero() && time.Since(f.Attempt.End()) < time.Second/2
 }
 
 func (q *request) describe(some []*destination) []api.Destination {

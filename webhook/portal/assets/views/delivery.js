@@ -61,7 +61,7 @@ export default function delivery({ delivery: id, every, watched, signal }) {
     const last = d.attempts.at(-1)
     replace(facts, fact('webhook-id', el('span', { class: 'mono' }, d.webhookId)), fact(t('Accepted'), time(d.accepted, true)),
       fact(t('Ended'), d.ended && time(d.ended, true)), fact(t('Given up'), d.expires && d.state !== 'dead' && time(d.expires)),
-      fact(t('Batch'), last?.batch && el('span', { class: 'mono' }, last.batch)), fact(t('Headers'), last?.headers && plain(last.headers.trim(), t('Headers'))))
+      fact(t('Headers'), last?.headers && plain(last.headers.trim(), t('Headers'))))
     if (d.behind) facts.append(fact(t('Behind'), [t('{n} events with the same key. First: ', { n: d.behind.count }), el('a', { href: route('deliveries', d.behind.first.id) }, d.behind.first.type)]))
   }
 

@@ -3,6 +3,7 @@ import { get, may, send } from '../api.js'
 import { el, replace, say, text } from '../kit/dom.js'
 import { segment } from '../kit/http.js'
 import { pill, route, tabs, updatePill } from '../kit/parts.js'
+import { hurry } from '../kit/shell.js'
 import { n, t } from '../kit/text.js'
 import { busy, condition, said } from '../parts.js'
 import deliveries from './deliveries.js'
@@ -51,7 +52,10 @@ export default function endpoint(context) {
     }
   }
 
-  every(1_000, watched(async () => show(await get(path, {}, signal))))
+  every(1_000, watched(async () => {
+    show(await get(path, {}, signal))
+    return hurry(now.failure)
+  }))
   return {
     title: t('Endpoint'),
     node: el('div', {},

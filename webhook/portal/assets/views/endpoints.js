@@ -2,6 +2,7 @@
 import { get, may } from '../api.js'
 import { el, keyed, replace, text } from '../kit/dom.js'
 import { notice, pager, problem, route, table } from '../kit/parts.js'
+import { hurry } from '../kit/shell.js'
 import { t } from '../kit/text.js'
 import { condition, said, statePill, taken } from '../parts.js'
 
@@ -21,6 +22,7 @@ export default function endpoints({ every, signal, watched }) {
     list.hidden = items.length === 0
     empty.hidden = items.length > 0 || !pages.isFirst()
     pages.update(items.length, 0, after)
+    return hurry(items.some((e) => e.failure))
   }
 
   function row() {

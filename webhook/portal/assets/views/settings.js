@@ -3,6 +3,7 @@ import { may, send, settings as program, types } from '../api.js'
 import { el, replace, say } from '../kit/dom.js'
 import { confirm, labelled, notice, problem, route } from '../kit/parts.js'
 import { t } from '../kit/text.js'
+import { batches } from '../kit/words.js'
 import { form } from '../parts.js'
 import { keep } from './secret.js'
 
@@ -81,6 +82,7 @@ export default function settings({ path, first, refresh }) {
     await refresh()
   }) : el('dl', { class: 'facts' }, el('div', {}, el('dt', {}, t('Events')), el('dd', {}, first.types.join(', ') || t('All events'))))
   const more = first.moreUrls?.length > 0 && el('p', { class: 'note' }, t('Your provider has given it further URLs: '), first.moreUrls.join(', '))
+  const requests = el('p', { class: 'note' }, t('Requests: {what}.', { what: batches(first.batch) }))
   const wrong = el('div', { class: 'wrong' })
   const remove = may('delete') && el('button', { type: 'button', class: 'danger', onclick: async () => {
     if (!await confirm(t('Delete this endpoint?'), t('What waits for it is given up, and its deliveries are no longer shown. Disable it instead to keep them.'), t('Delete'))) return
@@ -96,6 +98,6 @@ export default function settings({ path, first, refresh }) {
     // Whoever saves has seen what is shown, so a change by somebody else in between is a conflict,
     // but enabling and disabling here is none.
     update(e) { if (JSON.stringify([e.url, e.description, e.types]) === JSON.stringify([now.url, now.description, now.types])) now = e },
-    node: el('section', { class: 'panel', 'aria-label': t('Settings') }, node, saved, more, remove && el('div', { class: 'fold' }, wrong, remove)),
+    node: el('section', { class: 'panel', 'aria-label': t('Settings') }, node, saved, requests, more, remove && el('div', { class: 'fold' }, wrong, remove)),
   }
 }

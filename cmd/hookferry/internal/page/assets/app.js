@@ -119,7 +119,13 @@ onUnauthorized(() => new Promise((resolve, reject) => {
 
 const switchTheme = themeButton(byId('theme'))
 byId('help').addEventListener('click', showKeys)
-startKeys({ '?': ['These shortcuts', showKeys], T: ['Light or dark', switchTheme] })
+function find() {
+  const focus = () => main.querySelector('input[aria-label=messageId]').focus()
+  if (location.hash.startsWith('#/deliveries')) return focus()
+  addEventListener('hashchange', focus, { once: true }) // after the view is made
+  location.hash = '#/deliveries'
+}
+startKeys({ f: ['Find a delivery', find], '?': ['These shortcuts', showKeys], T: ['Light or dark', switchTheme] })
 
 show()
 startStatus()

@@ -21,7 +21,7 @@ before(async () => {
   const to = (id) => ({ id, endpoints: [{ url: `${receiver.url}/${id}` }] })
   ;[browser, server] = await Promise.all([launch(), Server.start({
     sources: [{ name: 'web', keys: ['web-key'], destinations: ['takes', 'refuses', 'busy'] }],
-    destinations: [to('takes'), to('refuses'), to('busy')],
+    destinations: [to('takes'), to('refuses'), { ...to('busy'), batch: { maxEvents: 10 } }],
   })])
 })
 
@@ -90,6 +90,9 @@ test('a delivery that waits is retried from its own page', async () => {
   await page.getByRole('button', { name: 'Retry now' }).click()
   await page.locator('.job').getByText(/Retried/).waitFor()
   await until('it is attempted', () => receiver.on('/busy') > came)
+  await page.getByText('in the batch').first().waitFor()
+  await page.goto(`${server.page}#/destinations/busy/settings`)
+  await page.getByText('up to 10 events in a request').waitFor()
   await leave(page)
 })
 

@@ -669,6 +669,13 @@ test('the keyboard reaches everything', { timeout: limit }, async () => {
     await page.keyboard.press(key)
     await page.getByRole('heading', { name: heading, exact: true, level: 1 }).waitFor()
   }
+  for (const from of ['the overview', 'the list itself']) {
+    await page.locator('main h1').click()
+    await page.keyboard.press('f')
+    await until(`the messageId can be typed, from ${from}`, () => page.getByRole('searchbox', { name: 'messageId' }).evaluate((input) => input === document.activeElement))
+  }
+  await hash(page, '#/')
+  await page.getByRole('heading', { name: 'Overview' }).click()
   await page.keyboard.press('?')
   const dialog = page.getByRole('dialog', { name: 'Keyboard shortcuts' })
   await dialog.getByText('Deliveries').waitFor()

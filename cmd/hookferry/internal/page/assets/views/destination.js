@@ -3,11 +3,12 @@ import { get, segment, write } from '../api.js'
 import { chart } from '../kit/chart.js'
 import { el, keyed, replace, text } from '../kit/dom.js'
 import { compact, count, moment, plural, rate, since, soon, span } from '../kit/format.js'
+import { hurry } from '../kit/shell.js'
 import { bars, confirm, deliveryRoute, figure, lastAnswer, notice, panel, pill, problem, route, segmented, table, tabs, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { change } from './deliveries.js'
 import { deleteDestination, showSecret } from './edit.js'
-import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
+import { failed, pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
 const parts = { '': 'Overview', settings: 'Settings', trouble: 'Speed and failures' }
 
@@ -107,7 +108,7 @@ export default function destination({ destination: id, tab = '', every, signal, 
     waits.update(compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
     next.update(d.next && !d.paused ? soon(d.next) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : d.inFlight ? `${count(d.inFlight)} in flight` : 'nothing to do')
     again.update(compact(d.retried), '', `since the start; ${rate(d.rates.retried)}/s now`)
-    died.update(d.deadLetters === undefined ? '–' : compact(d.deadLetters), '', `kept; ${count(sum(d.dead))} given up since the start`)
+    died.update(d.deadLetters === undefined ? '–' : compact(d.deadLetters), '', `kept; ${count(sum(d.dead))} given up since the start${sum(d.dead) > d.deadLetters ? ', with those retried or discarded since' : ''}`)
     revive.hidden = d.deadLetters === 0
     text(revive, d.deadLetters === undefined ? 'Retry dead letters…' : `Retry ${plural(d.deadLetters, 'dead letter')}…`)
     const measured = d.latency.requests > 0
@@ -121,6 +122,7 @@ export default function destination({ destination: id, tab = '', every, signal, 
       ['Filter', [...(d.settings?.filter?.include ?? []).map((p) => `only ${p}`), ...(d.settings?.filter?.exclude ?? []).map((p) => `not ${p}`)].join(', ') || 'none'],
       ['Times', [d.settings?.timeout && `${d.settings.timeout} for an attempt`, d.settings?.window && `attempted for ${d.settings.window}`, d.settings?.schedule].filter(Boolean).join(', ') || 'the default'],
       ['Limits', [d.maxConcurrent && `${d.maxConcurrent} at a time`, d.maxRate && `${d.maxRate} a second`].filter(Boolean).join(', ') || 'the default'],
+      ['Batches', words.batches(d.settings?.batch)],
       d.tenant ? ['Tenant', d.tenant] : ['Sources', [...d.sources, more > 0 && `${count(more)} more`].filter(Boolean).join(', ') || 'none'],
       ...(d.stored ? [['Changed', [time(d.stored.changed), ` by ${d.stored.by}`]]] : []),
     ]
@@ -182,7 +184,11 @@ export default function destination({ destination: id, tab = '', every, signal, 
     ],
   }
 
-  every(1_000, async () => show(await get(`destinations/${segment(id)}`, {}, signal)))
+  every(1_000, async () => {
+    const d = await get(`destinations/${segment(id)}`, {}, signal)
+    show(d)
+    return hurry(failed(d))
+  })
   if (tab !== 'settings') every(1_000, refreshSeries)
   if (tab === '') every(2_000, refreshQueue)
   if (tab === '') every(2_000, async () => {

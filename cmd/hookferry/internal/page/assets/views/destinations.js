@@ -2,6 +2,7 @@
 import { get, post, segment } from '../api.js'
 import { el, keyed, replace, say, set, text } from '../kit/dom.js'
 import { compact, count, plural, rate, since, soon, span } from '../kit/format.js'
+import { hurry } from '../kit/shell.js'
 import { destinationLink, notice, pager, pill, problem, searchInput, select, sourceInput, table, updatePill } from '../parts.js'
 import * as words from '../words.js'
 
@@ -50,6 +51,7 @@ export default function destinations({ query, every, signal, keys }) {
       if (mine !== asked) return
       replace(wrong)
       show(answer)
+      return hurry(answer.items.some(failed))
     } catch (error) {
       if (mine === asked && !signal.aborted) replace(wrong, notice(problem(error)))
     }
@@ -126,7 +128,7 @@ export function destinationTable({ signal }) {
 export const sum = (counts) => Object.values(counts ?? {}).reduce((a, b) => a + b, 0)
 
 // failed reports whether the latest failure of a destination says how it is now.
-const failed = (d) => d.failure && ['failing', 'refusing', 'retrying'].includes(d.state)
+export const failed = (d) => d.failure && ['failing', 'refusing', 'retrying'].includes(d.state)
 
 // saidBy is what a destination that does not take its deliveries answered last.
 export const saidBy = (d) => (failed(d) ? words.answered(d.failure.attempt) : '')

@@ -3,9 +3,10 @@ import { get } from '../api.js'
 import { chart } from '../kit/chart.js'
 import { el, keyed, set, text } from '../kit/dom.js'
 import { clock, compact, count, moment, plural, rate, since, span } from '../kit/format.js'
+import { hurry } from '../kit/shell.js'
 import { bars, command, figure, panel, route, segmented, sendCommand } from '../parts.js'
 import * as words from '../words.js'
-import { destinationTable, saidBy, steps, whenLine } from './destinations.js'
+import { destinationTable, failed, saidBy, steps, whenLine } from './destinations.js'
 import { nodePanel } from './nodes.js'
 import { few, sourceTable } from './sources.js'
 
@@ -84,6 +85,7 @@ export default function overview({ every, onStatus, signal }) {
     text(rest, `All ${count(d.total ?? 0)} destinations`)
     sources.update(s.items, s.total ?? 0)
     tell()
+    return hurry(d.items.some(failed))
   })
   every(1_000, refreshSeries)
 
