@@ -135,7 +135,7 @@ func TestDamagedTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := bodyOf("v", 60_000)
-	for i := range 40 { // more than a memtable has
+	for i := range 150 { // more than four memtables have, so that SetDocument flushes one
 		if _, err := s.SetDocument(t.Context(), store.Document{Folder: "folder 0", Name: fmt.Sprint(i), Value: value}); err != nil {
 			t.Fatal(err)
 		}
