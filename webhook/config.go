@@ -32,6 +32,7 @@ const (
 	DefaultPoll             = time.Second
 	DefaultDeadMaxAge       = 30 * 24 * time.Hour
 	DefaultDeadMaxBytes     = 1 << 30 // 1 GiB
+	DefaultBacklogMaxAge    = 30 * 24 * time.Hour
 
 	Unlimited = store.Unlimited // switches a bound off, as the value of a field whose comment names it
 )
@@ -161,6 +162,17 @@ type Config struct {
 	// total size, Unlimited also saves reading all dead letters every hour.
 	DeadMaxBytes int64
 
+	// BacklogMaxBytes bounds what waits for a destination, in bytes as the store counts them, so that
+	// one that fails or is paused for long cannot fill the store. Every ten seconds, Run turns what
+	// exceeds it into dead letters with ReasonBacklog: the oldest, so that deliveries with one Key keep
+	// their order. Forward never waits for that. Zero means no bound, and costs nothing.
+	BacklogMaxBytes int64
+	// BacklogMaxAge does the same with deliveries that wait for their first attempt for longer, or that
+	// could not be repeated for so long after they were due: their destination is paused, disabled, or
+	// not known to the Directory. Without BacklogMaxBytes, Run looks once an hour. Zero means
+	// DefaultBacklogMaxAge, Unlimited none.
+	BacklogMaxAge time.Duration
+
 	// Catalogue lists the types of events that Forward and its variants take, beside those of tracking
 	// calls; for others they return a *event.CallError. Nil means any type.
 	Catalogue *event.Catalogue
@@ -231,6 +243,8 @@ func (c Config) withDefaults() (Config, check.Faults) {
 	check.Least(&wrong, "MaxBytesInFlight", &c.MaxBytesInFlight, 0, DefaultMaxBytesInFlight)
 	check.Least(&wrong, "DeadMaxAge", &c.DeadMaxAge, Unlimited, DefaultDeadMaxAge)
 	check.Least(&wrong, "DeadMaxBytes", &c.DeadMaxBytes, Unlimited, DefaultDeadMaxBytes)
+	check.Least(&wrong, "BacklogMaxBytes", &c.BacklogMaxBytes, 0, 0)
+	check.Least(&wrong, "BacklogMaxAge", &c.BacklogMaxAge, Unlimited, DefaultBacklogMaxAge)
 	check.Least(&wrong, "MaxConcurrent", &c.MaxConcurrent, 0, min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1)))
 	c.AllowAddresses = slices.Clone(c.AllowAddresses)
 	for i, p := range c.AllowAddresses {

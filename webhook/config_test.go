@@ -77,6 +77,8 @@ func TestNewNamesTheInvalidField(t *testing.T) {
 		{"negative in flight", func(c *Config) { c.MaxInFlight = -1 }, "MaxInFlight"},
 		{"negative bytes in flight", func(c *Config) { c.MaxBytesInFlight = -1 }, "MaxBytesInFlight"},
 		{"age of dead letters below Unlimited", func(c *Config) { c.DeadMaxAge = Unlimited - 1 }, "DeadMaxAge"},
+		{"age of a backlog below Unlimited", func(c *Config) { c.BacklogMaxAge = Unlimited - 1 }, "BacklogMaxAge"},
+		{"negative size of a backlog", func(c *Config) { c.BacklogMaxBytes = -1 }, "BacklogMaxBytes"},
 		{"size of dead letters below Unlimited", func(c *Config) { c.DeadMaxBytes = Unlimited - 1 }, "DeadMaxBytes"},
 		{"prefix of IPv4 and IPv6", func(c *Config) {
 			c.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::ffff:0:0/95")}
@@ -168,6 +170,8 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 		Timeout:          time.Second,
 		DeadMaxAge:       time.Hour,
 		DeadMaxBytes:     1 << 20,
+		BacklogMaxBytes:  1 << 20,
+		BacklogMaxAge:    time.Hour,
 		Window:           time.Minute,
 		Retries:          StandardRetries(),
 		AnswerAge:        time.Minute,
@@ -199,7 +203,7 @@ func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 	zero, wrong := Config{Store: nullStore{}, Destinations: set.Destinations}.withDefaults()
 	must(t, configError(wrong))
 	if zero.MaxBytesInFlight != 64<<20 || zero.ServiceName != "Hookferry" || zero.Timeout != 5*time.Second || zero.Window != 4*time.Hour ||
-		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.DeadMaxAge != 30*24*time.Hour || zero.DeadMaxBytes != 1<<30 || zero.Logger == nil {
+		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.DeadMaxAge != 30*24*time.Hour || zero.DeadMaxBytes != 1<<30 || zero.BacklogMaxAge != 30*24*time.Hour || zero.Logger == nil {
 		t.Errorf("got the defaults %+v, want those that the comments of Config name", zero)
 	}
 }
@@ -248,6 +252,6 @@ func TestNegativeConfig(t *testing.T) {
 	testkit.Negative(t, Config{Store: nullStore{}, Destinations: []Destination{ok}}, func(c Config) error {
 		_, err := New(c)
 		return err
-	}, "DeadMaxAge", "DeadMaxBytes")
+	}, "DeadMaxAge", "DeadMaxBytes", "BacklogMaxAge")
 	testkit.Negative(t, ok, func(d Destination) error { return d.Validate() })
 }

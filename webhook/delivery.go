@@ -43,6 +43,7 @@ const (
 	ReasonExpired     = store.ReasonExpired
 	ReasonDisabled    = store.ReasonDisabled
 	ReasonNoEndpoint  = store.ReasonNoEndpoint
+	ReasonBacklog     = store.ReasonBacklog
 )
 
 // Errors of the store that callers of a Forwarder branch on.

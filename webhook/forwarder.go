@@ -114,7 +114,9 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	defer context.AfterFunc(f.open, stopFetching)()
 	var sweeping sync.WaitGroup
 	sweeper := &sweeper{config: &f.config, recorder: &f.recorder}
+	trimmer := &trimmer{config: &f.config, schedule: f.schedule, settler: f.settler, sweeper: sweeper}
 	sweeping.Go(func() { sweeper.run(fetching) })
+	sweeping.Go(func() { trimmer.run(fetching) })
 	sweeping.Go(func() { f.directory.follow(fetching) })
 	shared, isShared := f.config.Store.(store.Shared)
 	if isShared {

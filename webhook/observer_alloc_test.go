@@ -26,7 +26,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
 			r.requested(d, nil, res, time.Time{})
-			s.stored(ss)
+			s.stored(ss, false)
 		}); n != 0 {
 			t.Errorf("%s: got %v allocations, want 0", name, n)
 		}

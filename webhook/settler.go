@@ -147,7 +147,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 		n, err := s.config.Store.Settle(ctx, ss)
 		if n > 0 {
 			progress, refusals = true, 0
-			s.stored(ss[:n])
+			s.stored(ss[:n], s.failure != nil)
 			ss = ss[n:]
 		} else if err == nil {
 			err = errors.New("webhook: the store settled nothing and returned no error")
@@ -199,8 +199,8 @@ func recordOf(v *store.Settlement, at time.Time) Record {
 // released returns when the delivery behind that of v is due, zero if there is none. If the store
 // has failed, it may have released a delivery without saying so. Then released returns the present
 // time.
-func (s *settler) released(v *store.Settlement) time.Time {
-	if v.Released.IsZero() && v.Delivery.Key != "" && s.failure != nil {
+func (s *settler) released(v *store.Settlement, failed bool) time.Time {
+	if v.Released.IsZero() && v.Delivery.Key != "" && failed {
 		return s.config.now()
 	}
 	return v.Released
@@ -208,7 +208,8 @@ func (s *settler) released(v *store.Settlement) time.Time {
 
 // stored counts settlements that are stored. It tells the scheduler of the deliveries that wait
 // again, or are due because another with their Key has ended, and the observer of those that have ended.
-func (s *settler) stored(ss []store.Settlement) {
+// fails says that an outcome before these could not be stored.
+func (s *settler) stored(ss []store.Settlement, fails bool) {
 	now := time.Now()
 	bytes := int64(0)
 	for i := range ss {
@@ -229,7 +230,7 @@ func (s *settler) stored(ss []store.Settlement) {
 		switch {
 		case v.Verdict == store.Done || v.Verdict == store.Bury:
 			s.recorder.tell(func(o Observer) { o.Ended(recordOf(v, now.UTC())) })
-			if due := s.released(v); !due.IsZero() {
+			if due := s.released(v, fails); !due.IsZero() {
 				s.schedule.Note(d.Destination, due, time.Time{})
 			}
 		case d.Expires.IsZero():

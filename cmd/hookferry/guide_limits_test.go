@@ -34,6 +34,7 @@ func TestGuidesHaveTheDefaultsOfTheLibrary(t *testing.T) {
 		{"embed.md", fmt.Sprintf("| retries for | %d h | %d days |", hours(webhook.DefaultWindow), days(patient.Window))},
 		{"../README.md", fmt.Sprintf("A call has %d KB, a batch %d KB and %s calls", analytics.MaxCallSize>>10, analytics.MaxBatchSize>>10, thousands(analytics.MaxBatchCalls))},
 		{"embed.md", fmt.Sprintf("`Config.AnswerAge`: %d s", seconds(webhook.DefaultAnswerAge))},
+		{"embed.md", fmt.Sprintf("wait for %d days, or `BacklogMaxAge`", days(webhook.DefaultBacklogMaxAge))},
 		{"embed.md", fmt.Sprintf("package `inbox` keeps them for %d days", days(inbox.DefaultKeep))},
 		{"receivers.md", fmt.Sprintf("Remove ids after %d days", days(inbox.DefaultKeep))},
 		{"receivers.md", fmt.Sprintf("gets up to %s events in one request", thousands(signature.MaxBatch))},

@@ -138,7 +138,7 @@ func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq
 		err = s.view(ctx, func(x *index) {
 			for name, l := range store.Among(x.lanes, only) {
 				if l.waiting() > 0 {
-					all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Behind: l.behind.len, Oldest: l.head().Earliest()})
+					all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Behind: l.behind.len, Bytes: l.fresh.bytes + l.retries.bytes + l.behind.bytes, Oldest: l.head().Earliest()})
 				}
 			}
 		})

@@ -21,7 +21,7 @@ func settlement(s *Store, by *store.Settlement) (t transition, err error) {
 	if err := by.Check(); err != nil {
 		return t, fmt.Errorf("filequeue: %w", err)
 	}
-	t.id, t.lapsed = by.Delivery.Claim, by.Reason == store.ReasonExpired
+	t.id, t.lapsed = by.Delivery.Claim, by.Reason.Lapsed()
 	d := store.Record{Delivery: by.Delivery, Reason: by.Reason, At: by.At}
 	k := kindDead
 	switch by.Verdict {

@@ -59,7 +59,7 @@ func (it *item) part() time.Time {
 func (it *item) release(reason store.Reason) time.Time {
 	it.lane.behind--
 	it.record.State = store.StateWaiting
-	if now := now(); reason != store.ReasonExpired && it.record.Due.Before(now) {
+	if now := now(); !reason.Lapsed() && it.record.Due.Before(now) {
 		it.record.Due = now
 	}
 	it.queue().push(it)

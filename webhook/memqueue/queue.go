@@ -54,6 +54,7 @@ func (it *item) listed() store.Record {
 type lane struct {
 	name                     string
 	waiting, claimed, behind int              // waiting counts all items, claimed ones and those behind others included
+	bytes                    int64            // the sizes of all items
 	news                     bool             // the next Heads(false) yields the lane
 	fresh, retries           queue            // the items to fetch, and some that are gone
 	last                     map[string]*item // of each key; nil until an item has one

@@ -214,13 +214,15 @@ func (s *Store) add(it *item) {
 	it.lane, it.order = l, s.seq
 	it.record.Destination, it.record.Seq = l.name, s.seq
 	l.waiting++
-	s.bytes += size(&it.record.Delivery)
+	n := size(&it.record.Delivery)
+	l.bytes, s.bytes = l.bytes+n, s.bytes+n
 	s.log.items = append(s.log.items, it)
 }
 
 // exit takes an item, which is neither claimed nor in a queue, out of its lane. It returns when the
 // item is due that was behind this one, or zero.
 func (s *Store) exit(it *item) time.Time {
+	it.lane.bytes -= size(&it.record.Delivery)
 	if it.lane.waiting--; it.lane.waiting == 0 {
 		delete(s.lanes, it.lane.name)
 	}

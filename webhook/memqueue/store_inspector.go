@@ -155,7 +155,7 @@ func (s *Store) Count(ctx context.Context) (store.Counts, error) {
 func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq2[store.DestinationCounts, error] {
 	return page(ctx, s, func() (all []store.DestinationCounts) {
 		for name, l := range store.Among(s.lanes, only) {
-			all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Behind: l.behind, Oldest: l.head().Earliest()})
+			all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Behind: l.behind, Bytes: l.bytes, Oldest: l.head().Earliest()})
 		}
 		return all
 	})

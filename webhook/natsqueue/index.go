@@ -128,7 +128,7 @@ func (ix *index) putBack(e *entry) {
 }
 
 // remove removes e from the index. It returns when the entry behind e is due, or zero. lapsed says
-// that e is buried with ReasonExpired. The index is locked.
+// that e is buried with a Reason that is Lapsed. The index is locked.
 func (ix *index) remove(e *entry, lapsed bool) time.Time {
 	ix.unclaim(e)
 	ix.uncount(e)

@@ -79,6 +79,7 @@ type lane struct {
 	behind           int                // how many are behind others
 	series           map[string]*series // of each key; nil until a delivery has one
 	cached           int64              // bytes that hold has counted for them
+	bytes            int64              // of all entries, in their messages
 
 	// list has a place for each entry and each dead letter, in the order of their Seqs. While the
 	// partition is read, it is empty. gone counts the places of deliveries that are gone.

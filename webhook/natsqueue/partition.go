@@ -177,12 +177,14 @@ func (b *block) set(i int, e *entry) {
 	b.entries[i] = e
 	b.left++
 	b.p.alive += e.bytes()
+	e.lane.bytes += e.bytes()
 }
 
 // drop removes e from b, its block. The index is locked.
 func (b *block) drop(e *entry) {
 	b.entries[e.i] = nil
 	b.p.alive -= e.bytes()
+	e.lane.bytes -= e.bytes()
 	b.left--
 }
 

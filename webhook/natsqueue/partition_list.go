@@ -120,7 +120,7 @@ func (p *partition) counts(after string, only []string) (a answer) {
 	defer p.index.mu.Unlock()
 	for name, l := range store.Among(p.lanes, only) {
 		if l.waiting > 0 && name > after {
-			a.Counts = append(a.Counts, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Behind: l.behind, Oldest: l.head().Earliest()})
+			a.Counts = append(a.Counts, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Behind: l.behind, Bytes: l.bytes, Oldest: l.head().Earliest()})
 		}
 	}
 	slices.SortFunc(a.Counts, func(a, b store.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })

@@ -256,7 +256,7 @@ type ending struct {
 	from     *block          // for a move: the block that the delivery was in
 	released time.Time       // set by recorded: when the delivery is due that was behind this one, or zero
 	news     bool            // Heads has to yield the lane, because no caller of Settle knows of the ending
-	lapsed   bool            // the verdict is Bury with ReasonExpired
+	lapsed   bool            // the verdict is Bury, and the Reason is Lapsed
 	erase    bool            // the cleaner has to purge the message
 	unfit    bool            // the record is larger than a message may be; see stay
 }
@@ -267,7 +267,7 @@ func (e *ending) putsBack() bool { return e.verdict == store.Retry || e.verdict 
 // ending returns the ending of e by a settlement. d is the delivery of e. If the attempts do not
 // fit into a message, ending leaves them out. The index is locked.
 func (rc *recorder) ending(e *entry, d *store.Delivery, by *store.Settlement) *ending {
-	end := &ending{entry: e, verdict: by.Verdict, lapsed: by.Reason == store.ReasonExpired}
+	end := &ending{entry: e, verdict: by.Verdict, lapsed: by.Reason.Lapsed()}
 	if by.Verdict == store.Done {
 		return end
 	}

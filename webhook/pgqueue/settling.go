@@ -134,7 +134,7 @@ func (t *settling) queueRelease() {
 		it := t.claimer.memory.claims[v.Delivery.Claim]
 		q := t.claimer.memory.queues[queueKey{it.d.Destination, false}]
 		keys, afters = append(keys, key), append(afters, it.chunk.first)
-		mine, lapses = append(mine, claims && (q == nil || q.beyond > now.Add(-shortBacklog).UnixMicro())), append(lapses, v.Reason == store.ReasonExpired)
+		mine, lapses = append(mine, claims && (q == nil || q.beyond > now.Add(-shortBacklog).UnixMicro())), append(lapses, v.Reason.Lapsed())
 	}
 	t.batch.Queue(t.claimer.db.in(releaseSQL), t.node, keys, afters, mine, lapses, now.UnixMicro(), now.Add(time.Second).UnixMicro(), t.claimer.db.channel).
 		Query(into(&t.released, scanChunk))

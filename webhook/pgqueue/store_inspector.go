@@ -287,11 +287,12 @@ func (s *Store) CountByDestination(ctx context.Context, only ...string) iter.Seq
 		}
 		counts, err := listed(ctx, s.db, "counting", func(r pgx.CollectableRow) (c store.DestinationCounts, err error) {
 			var first int64
-			err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &c.Behind, &first)
+			err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &c.Behind, &c.Bytes, &first)
 			c.Oldest = timeOf(first)
 			return c, err
 		}, `SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node > 0 AND node <> $1), 0),
-	coalesce(sum(waiting) FILTER (WHERE node < 0), 0), coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk `+where+` GROUP BY destination`, args...)
+	coalesce(sum(waiting) FILTER (WHERE node < 0), 0),
+	coalesce(sum(octet_length(items)::float8 * waiting / coalesce(length(done), waiting)) FILTER (WHERE node <= 0 OR node = $1), 0)::bigint, coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk `+where+` GROUP BY destination`, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -148,8 +148,8 @@ func (c *checker) settleAll(ss ...store.Settlement) {
 	}
 	for i, e := range released {
 		if at := lent[i].Released; e != nil {
-			if ss[i].Reason == store.ReasonExpired {
-				equal(c, "Released after Bury with ReasonExpired, the Due of "+e.id, at, e.own)
+			if ss[i].Reason.Lapsed() {
+				equal(c, "Released after Bury with a Reason that is Lapsed, the Due of "+e.id, at, e.own)
 			} else {
 				c.release("Settle", e, at, began)
 			}
@@ -271,6 +271,16 @@ func (c *checker) modify(what string, call func() (n, claimed int, err error), e
 	}
 }
 
+// countByDestination returns the counts of the store without the Bytes, which each store counts in its
+// own way.
+func (c *checker) countByDestination(only ...string) []store.DestinationCounts {
+	counts := all(c, c.s.CountByDestination(c.ctx, only...))
+	for i := range counts {
+		counts[i].Bytes = 0
+	}
+	return counts
+}
+
 // compare compares all lists and counts of the store with the model.
 func (c *checker) compare() {
 	var want store.Counts
@@ -300,13 +310,13 @@ func (c *checker) compare() {
 	}
 	equal(c, "Heads(true)", c.heads(true), heads)
 	gotCounts := make(map[string]store.DestinationCounts)
-	for _, n := range all(c, c.s.CountByDestination(c.ctx)) {
+	for _, n := range c.countByDestination() {
 		n.Waiting += gotCounts[n.Destination].Waiting // is wrong if a destination is yielded twice
 		gotCounts[n.Destination] = n
 	}
 	equal(c, "CountByDestination", gotCounts, counts)
 	for name, want := range counts {
-		equal(c, "CountByDestination of one", all(c, c.s.CountByDestination(c.ctx, name, "unknown")), []store.DestinationCounts{want})
+		equal(c, "CountByDestination of one", c.countByDestination(name, "unknown"), []store.DestinationCounts{want})
 		break // one is enough, any one
 	}
 	for _, n := range counts {

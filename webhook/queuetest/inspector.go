@@ -23,7 +23,7 @@ func bury(k *kit, n int) []store.Record {
 	k.r.Shuffle(n, func(i, j int) { ss[i], ss[j] = ss[j], ss[i] })
 	at := k.s.Now()
 	for i := range ss {
-		ss[i].Reason = []store.Reason{store.ReasonExpired, store.ReasonRefused, store.ReasonAddress}[i%3]
+		ss[i].Reason = []store.Reason{store.ReasonExpired, store.ReasonRefused, store.ReasonBacklog}[i%3]
 		ss[i].At = at.Add(time.Duration(n-i-1) / 2 * time.Minute)
 	}
 	k.settleAll(ss...)

@@ -86,14 +86,14 @@ var orderCases = []testCase{
 		k.pass(3 * k.unit)
 		k.drain("a")
 	}},
-	{"OrderOfLapses", "After Bury with ReasonExpired it has its own Due, if it is released at once.", func(k *kit) {
+	{"OrderOfLapses", "After Bury with ReasonExpired or ReasonBacklog it has its own Due, if it is released at once.", func(k *kit) {
 		ds := k.keyed("a", "one", 4)
 		ds[2].Due = k.s.Now().Add(2 * k.unit)
 		k.put(ds...)
 		k.pass(k.unit)
-		for range 2 {
+		for _, reason := range []store.Reason{store.ReasonExpired, store.ReasonBacklog} {
 			s := settlements(k.s, store.Bury, k.fetch(10, "a")...)
-			s[0].Reason = store.ReasonExpired
+			s[0].Reason = reason
 			k.settleAll(s...)
 			k.compare()
 		}

@@ -200,6 +200,31 @@ var storeCases = []testCase{
 		k.news("later")
 		k.compare()
 	}},
+	{"CountBytes", "Bytes is about what its waiting deliveries take in the store: their bodies, and up to 1 KB more for each.", func(k *kit) {
+		const size = 10 << 10
+		ds := k.deliveries("a", 8)
+		for i := range ds {
+			ds[i].Body = make([]byte, size)
+			if i > 5 {
+				ds[i].Key = "k" // so that the last one is behind another
+			}
+		}
+		check := func(n int64) {
+			for _, c := range all(k, k.s.CountByDestination(k.ctx, "a")) {
+				if c.Bytes < n*size || c.Bytes > n*(size+1<<10) {
+					k.Errorf("%d deliveries with bodies of %d bytes wait, and Bytes is %d", n, size, c.Bytes)
+				}
+			}
+		}
+		k.put(ds...)
+		check(8)
+		k.settle(store.Done, k.fetch(2, "a")...)
+		k.settle(store.Bury, k.fetch(1, "a")...)
+		k.settle(store.Retry, k.fetch(2, "a")...)
+		check(5)
+		k.restart()
+		check(5)
+	}},
 	{"Now", "Now is the time by the clock of the store, kept to the microsecond.", func(k *kit) {
 		at := k.s.Now()
 		k.pass(k.unit)

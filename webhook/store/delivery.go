@@ -106,9 +106,12 @@ type Counts struct {
 	Oldest         time.Time // the earliest Due of the deliveries that wait in a queue, or zero
 }
 
-// DestinationCounts says how much a store holds for one destination; see Counts.
+// DestinationCounts says how much a store holds for one destination; see Counts. Bytes is about what
+// its waiting deliveries take in the store: their bodies, and up to 1 KB more for each. It may leave
+// out claimed ones.
 type DestinationCounts struct {
 	Destination              string
 	Waiting, Claimed, Behind int
+	Bytes                    int64
 	Oldest                   time.Time
 }

@@ -24,12 +24,17 @@ const (
 	ReasonDisabled Reason = "disabled" // the forwarder has disabled the destination, with Config.BuryDisabled
 
 	ReasonNoEndpoint Reason = "no_endpoint" // the Directory says that the destination takes nothing
+	ReasonBacklog    Reason = "backlog"     // too much waited for the destination, or for too long
 )
+
+// Lapsed reports whether a delivery was given up because it waited for too long: see Store for what that
+// means for those behind it.
+func (r Reason) Lapsed() bool { return r == ReasonExpired || r == ReasonBacklog }
 
 // Reasons returns all reasons, those of failed attempts first.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonTimeout, ReasonDNS, ReasonConnection, ReasonProtocol, ReasonRedirect, ReasonThrottled, ReasonRefused,
-		ReasonServerError, ReasonCertificate, ReasonAddress, ReasonAuthorize, ReasonExpired, ReasonDisabled, ReasonNoEndpoint,
+		ReasonServerError, ReasonCertificate, ReasonAddress, ReasonAuthorize, ReasonExpired, ReasonDisabled, ReasonNoEndpoint, ReasonBacklog,
 	}
 }

@@ -17,8 +17,8 @@ import (
 // claimed. The others are behind it, in the order of Seq: they are not due, not in Heads, and never
 // claimed. When the first one leaves, because it is settled as Done or Bury, discarded or erased, the
 // store releases the next: it becomes a fresh delivery that is due now, or at its own Due if that is
-// later. After Bury with ReasonExpired it has its own Due, if it is released at once, so that those
-// behind a destination that fails lapse together. Retry and Return release nothing. A store need not write a release: after it was opened
+// later. After Bury with ReasonExpired or ReasonBacklog it has its own Due, if it is released at once,
+// so that those behind a destination that fails lapse together. Retry and Return release nothing. A store need not write a release: after it was opened
 // again, the Due of a delivery that was released may be the one with which it was put.
 //
 // A claim is the right to settle a delivery. It begins when Fetch returns the delivery, or Put

@@ -17,6 +17,7 @@ export const reasons = {
   server_error: [n('Server error'), n('The answer was 5xx, or of no known class.')],
   expired: [n('Expired'), n('The retry window ended before an endpoint took the delivery.')],
   disabled: [n('Disabled'), n('The server had disabled the destination. No request was sent.')],
+  backlog: [n('Backlog'), n('Too much waited for the destination, or for too long. No further request was sent.')],
   no_endpoint: [n('No endpoint'), n('The program said that the destination takes nothing. No request was sent.')],
 }
 

@@ -160,6 +160,14 @@ func (s *Scheduler[S, V]) Note(destination string, fresh, retry time.Time) {
 	s.places.update(l, now)
 }
 
+// Claimed counts the bodies of deliveries that the caller has claimed by itself, until Settled. They
+// have this many bytes in all.
+func (s *Scheduler[S, V]) Claimed(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shares.bytes += bytes
+}
+
 // Settled frees the memory of deliveries whose outcomes the store now has. Their bodies have this
 // many bytes in all.
 func (s *Scheduler[S, V]) Settled(bytes int64) {

@@ -87,6 +87,7 @@ admin:
   token: ${TOKEN}
   tls: {certificate: cert.pem, key: key.pem}
 webhooks: {name: N, disableAfter: 48h, whenDisabled: dead, operations: crm, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
+backlog: {maxAge: 12h, maxBytes: 5GB}
 deadLetters: {maxAge: 24h, maxBytes: 2GB}
 history: {maxAge: 48h, maxBytes: 3GB}
 limits: {connections: 1_000, connectionsPerAddress: 10, idleTimeout: 1h, requestsPerAddress: 5, memory: 64MB, processMemory: 512MB, store: 1TB}
@@ -151,6 +152,7 @@ destinations:
 		Data:           filepath.Join(dir, "data"), Queue: Default().Queue, Drain: 2 * time.Second, Grace: 3 * time.Second,
 		Admin:       Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: certificate},
 		Webhooks:    Webhooks{Name: "N", DisableAfter: 48 * time.Hour, WhenDisabled: Dead, Operations: "crm", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
+		Backlog:     Backlog{MaxAge: 12 * time.Hour, MaxBytes: 5 << 30},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
 		History:     History{MaxAge: 48 * time.Hour, MaxBytes: 3 << 30},
 		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, IdleTimeout: time.Hour, RequestsPerAddress: 5, Memory: 64 << 20, ProcessMemory: 512 << 20, Store: 1 << 40},
@@ -317,7 +319,7 @@ func TestLoadReportsEveryProblem(t *testing.T) {
 			"2:20: tls.certificate: want the path of a file",
 			"2:29: tls.key: reading the file: ",
 		}},
-		{"out of bounds", "grace: 2h\nlimits: {connections: 0, memory: 1KB, processMemory: 1MB, requestsPerAddress: 0}\nlog: {format: xml, access: -1}\ntracing: {sample: 2}\ndeadLetters: {maxAge: 1s, maxBytes: 2TB}\nhistory: {maxAge: 1s, maxBytes: 1KB}\n" + minimal, []string{
+		{"out of bounds", "grace: 2h\nlimits: {connections: 0, memory: 1KB, processMemory: 1MB, requestsPerAddress: 0}\nlog: {format: xml, access: -1}\ntracing: {sample: 2}\ndeadLetters: {maxAge: 1s, maxBytes: 2TB}\nhistory: {maxAge: 1s, maxBytes: 1KB}\nbacklog: {maxAge: 1m, maxBytes: 1KB}\n" + minimal, []string{
 			"1:8: grace: 0s to 1h0m0s are allowed",
 			"2:23: limits.connections: 1 to 1000000 are allowed",
 			"2:34: limits.memory: 1MB to 1TB are allowed",
@@ -330,6 +332,8 @@ func TestLoadReportsEveryProblem(t *testing.T) {
 			"5:37: deadLetters.maxBytes: 1MB to 1TB are allowed",
 			"6:19: history.maxAge: 1m0s to 87600h0m0s are allowed",
 			"6:33: history.maxBytes: 1MB to 1TB are allowed",
+			"7:19: backlog.maxAge: 1h0m0s to 87600h0m0s are allowed",
+			"7:33: backlog.maxBytes: 1MB to 1TB are allowed",
 		}},
 		{"a history in JetStream", "queue: {url: 'nats://a.example'}\nhistory: {maxAge: 1h}\n" + minimal, []string{
 			"2:19: history.maxAge: is for the store in the data folder and for PostgreSQL; with NATS servers nothing that was delivered is kept",

@@ -139,7 +139,7 @@ func TestGuideMarksKeysThatNeedARestart(t *testing.T) {
 	changed.Drain++
 	changed.Grace++
 	changed.Admin.Listen, changed.Admin.Token = "x", "x"
-	changed.Webhooks.Name, changed.DeadLetters.MaxAge, changed.History.MaxAge, changed.Limits.Memory = "x", 1, 1, 1
+	changed.Webhooks.Name, changed.Backlog.MaxAge, changed.DeadLetters.MaxAge, changed.History.MaxAge, changed.Limits.Memory = "x", 1, 1, 1, 1
 	changed.Log.Format, changed.Log.Level, changed.Log.Access = "x", -1, 1
 	changed.Metrics, changed.Tracing.Endpoint = false, "x"
 	restart := changed.AwaitRestart(old)

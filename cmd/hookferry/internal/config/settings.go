@@ -52,6 +52,7 @@ type Settings struct {
 
 	Admin        Admin         `yaml:"admin"`
 	Webhooks     Webhooks      `yaml:"webhooks" restart:"true"`
+	Backlog      Backlog       `yaml:"backlog" restart:"true"`
 	DeadLetters  DeadLetters   `yaml:"deadLetters" restart:"true"`
 	History      History       `yaml:"history" restart:"true"`
 	Limits       Limits        `yaml:"limits" restart:"true"`
@@ -135,6 +136,12 @@ type Webhooks struct {
 type History struct {
 	MaxAge   time.Duration `yaml:"maxAge" allow:"0 or 1m to 87600h"` // zero keeps none
 	MaxBytes Size          `yaml:"maxBytes" allow:"1MB to 1TB"`
+}
+
+// Backlog bounds what waits for each destination. The oldest of it becomes dead letters first.
+type Backlog struct {
+	MaxAge   time.Duration `yaml:"maxAge" allow:"1h to 87600h"`
+	MaxBytes Size          `yaml:"maxBytes" allow:"0 or 1MB to 1TB"` // zero means no bound
 }
 
 // DeadLetters bounds the dead letters. The oldest are removed first.
@@ -298,6 +305,7 @@ func Default() *Settings {
 		Grace:       10 * time.Second,
 		Admin:       Admin{Listen: "localhost:8081"},
 		Webhooks:    Webhooks{Name: webhook.DefaultServiceName, DisableAfter: 120 * time.Hour, WhenDisabled: Keep},
+		Backlog:     Backlog{MaxAge: webhook.DefaultBacklogMaxAge},
 		DeadLetters: DeadLetters{MaxAge: webhook.DefaultDeadMaxAge, MaxBytes: webhook.DefaultDeadMaxBytes},
 		History:     History{MaxBytes: filequeue.DefaultHistoryBytes},
 		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, IdleTimeout: 11 * time.Minute, RequestsPerAddress: collector.DefaultMaxRequests},

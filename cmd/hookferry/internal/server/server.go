@@ -242,20 +242,22 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	c := webhook.Config{
-		Note:           s.note,
-		Store:          s.store.Store,
-		Directory:      config.Directory{Settings: s.settings.Load, Tenants: s.tenants},
-		ServiceName:    settings.Webhooks.Name,
-		AllowAddresses: settings.Webhooks.Allow,
-		Proxy:          settings.Webhooks.ProxyURL(),
-		DialContext:    s.Dial,
-		DisableGone:    true,
-		DisableAfter:   settings.Webhooks.DisableAfter,
-		BuryDisabled:   settings.Webhooks.WhenDisabled == config.Dead,
-		DeadMaxAge:     settings.DeadLetters.MaxAge,
-		DeadMaxBytes:   int64(settings.DeadLetters.MaxBytes),
-		Observers:      watching,
-		Logger:         s.Logger,
+		Note:            s.note,
+		Store:           s.store.Store,
+		Directory:       config.Directory{Settings: s.settings.Load, Tenants: s.tenants},
+		ServiceName:     settings.Webhooks.Name,
+		AllowAddresses:  settings.Webhooks.Allow,
+		Proxy:           settings.Webhooks.ProxyURL(),
+		DialContext:     s.Dial,
+		DisableGone:     true,
+		DisableAfter:    settings.Webhooks.DisableAfter,
+		BuryDisabled:    settings.Webhooks.WhenDisabled == config.Dead,
+		BacklogMaxAge:   settings.Backlog.MaxAge,
+		BacklogMaxBytes: int64(settings.Backlog.MaxBytes),
+		DeadMaxAge:      settings.DeadLetters.MaxAge,
+		DeadMaxBytes:    int64(settings.DeadLetters.MaxBytes),
+		Observers:       watching,
+		Logger:          s.Logger,
 	}
 	if settings.Webhooks.Operations != "" {
 		c.Observers = append(c.Observers, &operator{server: s})

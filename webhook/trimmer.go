@@ -1,0 +1,163 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+// A trimmer turns into dead letters what exceeds Config.BacklogMaxBytes or Config.BacklogMaxAge.
+// Several forwarders on one store may do so. Then up to a chunk for each of them may go too much.
+type trimmer struct {
+	config   *Config
+	schedule *scheduler
+	settler  *settler
+	sweeper  *sweeper
+}
+
+const (
+	trimInterval = 10 * time.Second // between two looks with BacklogMaxBytes; otherwise an hour
+	trimBytes    = 4 << 20          // bodies in memory
+)
+
+// run calls trim at intervals until ctx is done. A look never takes more than a fiftieth of the time.
+func (t *trimmer) run(ctx context.Context) {
+	interval := trimInterval
+	if t.config.BacklogMaxBytes == 0 {
+		if interval = time.Hour; t.config.BacklogMaxAge == Unlimited {
+			return
+		}
+	}
+	for wait := interval; ; {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		n, err := t.trim(ctx)
+		if n > 0 { // the dead letters have bounds, too
+			err = errors.Join(err, t.sweeper.sweep(ctx))
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+			t.config.Logger.Error("webhook: the store fails; what waits beyond BacklogMaxBytes or BacklogMaxAge is kept for now", "error", err)
+		}
+		wait = max(interval, 50*time.Since(began))
+	}
+}
+
+// trim looks at all destinations for which deliveries wait. It returns how many it has buried.
+func (t *trimmer) trim(ctx context.Context) (total int, err error) {
+	var oldest time.Time // what waits since before it, has waited for too long
+	if t.config.BacklogMaxAge != Unlimited {
+		oldest = t.config.now().Add(-t.config.BacklogMaxAge)
+	}
+	for c, err := range t.config.Store.CountByDestination(ctx) {
+		if err != nil {
+			return total, err
+		}
+		excess := int64(0)
+		if t.config.BacklogMaxBytes > 0 {
+			excess = max(c.Bytes-t.config.BacklogMaxBytes, 0)
+		}
+		if excess == 0 && (c.Oldest.IsZero() || !c.Oldest.Before(oldest)) {
+			continue
+		}
+		x := excessive{trimmer: t, destination: c.Destination, bytes: excess, each: c.Bytes / int64(max(c.Waiting, 1)), before: oldest}
+		err = x.bury(ctx)
+		if total += x.buried; x.buried > 0 {
+			t.config.Logger.Warn("webhook: what waits for a destination exceeded BacklogMaxBytes or BacklogMaxAge; the oldest of it is dead letters now",
+				"destination", c.Destination, "count", x.buried)
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// excessive is what exceeds the bounds for one destination.
+type excessive struct {
+	*trimmer
+	destination string
+	bytes       int64     // still to bury, as the store counts them
+	each        int64     // bytes of a delivery in the store, on average
+	before      time.Time // what waits since before it is buried, too
+	buried      int
+}
+
+// bury buries the deliveries that are due, and then those whose next attempt is yet to come, until none
+// exceeds the bounds.
+func (x *excessive) bury(ctx context.Context) error {
+	for first := true; ; first = false {
+		was := x.buried
+		next, err := x.queue(ctx, true)
+		if err == nil {
+			_, err = x.queue(ctx, false)
+		}
+		if err != nil || x.bytes <= 0 || next.IsZero() || !first && x.buried == was {
+			return err // in the last case others have claimed what is due now
+		}
+		if err := x.hasten(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// queue buries the due deliveries of one queue, the earliest first, until none exceeds the bounds. It
+// returns when the first one is due that is left, or zero.
+func (x *excessive) queue(ctx context.Context, retries bool) (next time.Time, err error) {
+	wants := []store.Want{{Destination: x.destination, Retries: retries, Max: chunk}}
+	for {
+		ds, err := x.config.Store.Fetch(ctx, wants, trimBytes, nil)
+		if err != nil {
+			return next, err
+		}
+		now, bytes, n := x.config.now(), int64(0), 0
+		ss := make([]store.Settlement, len(ds))
+		for i := range ds {
+			d := &ds[i]
+			bytes += int64(len(d.Body))
+			since := d.Due
+			if d.Expires.IsZero() {
+				since = d.Accepted // Due may be later, if it was behind another one
+			}
+			if x.bytes <= 0 && !since.Before(x.before) {
+				ss[i] = store.Settlement{Verdict: store.Return, Delivery: *d}
+				continue
+			}
+			ss[i] = bury(d, ReasonBacklog, now)
+			x.bytes -= max(d.Size(), x.each)
+			n++
+		}
+		x.schedule.Claimed(bytes)
+		settled, err := x.config.Store.Settle(ctx, ss)
+		x.settler.stored(ss[:settled], err != nil)
+		if settled < len(ss) {
+			x.settler.addAll(ss[settled:]) // which tries again
+		}
+		if x.buried += n; err != nil || n == 0 {
+			return wants[0].Next, err
+		}
+		if n < len(ds) { // only what was behind another may be left to bury
+			wants[0].Max = 2 * n
+		}
+	}
+}
+
+// hasten makes some of the oldest retries due now, so that queue buries them.
+func (x *excessive) hasten(ctx context.Context) error {
+	q := Query{Destinations: []string{x.destination}, States: []State{StateWaiting}, Oldest: true}
+	page, _, err := x.config.Store.List(ctx, q, 0, chunk)
+	if err != nil {
+		return err
+	}
+	refs := make([]Ref, len(page))
+	for i := range page {
+		refs[i] = page[i].Ref()
+	}
+	_, _, err = x.config.Store.Retry(ctx, refs...)
+	return err
+}
