@@ -1,9 +1,11 @@
 package webhookprom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,6 +64,8 @@ type collector struct {
 	// The counters so far. Only the scrape whose turn it is uses them.
 	deliveredSoFar, retriedSoFar series.Ledger
 	deadSoFar                    map[webhook.Reason]*series.Ledger
+	failed                       map[string]trouble // by destination, until the latest scrape
+	taken                        []string           // the labels that the latest scrape has taken away
 
 	accepted, duplicate, off, filtered, untransformed, delivered, retried, dead, resent, forgotten, unkept, panics *prometheus.Desc
 	inFlight, ready, failing, waiting, oldest, held                                                                *prometheus.Desc
@@ -123,8 +127,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.failing, float64(since.Unix()), step)
 	}
 
-	// From here on, the counts of destinations that share a label are added up.
 	all, err := c.forwarder.DestinationStats(ctx)
+	c.prefer(all)
+	// From here on, the counts of destinations that share a label are added up.
 	labels := make([]string, len(all))
 	for i := range all {
 		labels[i], _ = c.metrics.destinations.Of(all[i].Destination)
@@ -176,4 +181,55 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for h, n := range held {
 		gauge(c.held, float64(n), h.destination, h.hold)
 	}
+}
+
+// A trouble says how many deliveries and attempts of a destination have failed.
+type trouble struct {
+	destination   string
+	dead, retried int64
+}
+
+// prefer gives labels to the destinations in trouble, and removes the series of those that lose theirs.
+// In trouble are those with dead letters since the scrape before, those with failed attempts, and those
+// that are held, in this order.
+func (c *collector) prefer(all []webhook.DestinationStats) {
+	var troubles []trouble
+	before := c.failed
+	c.failed = make(map[string]trouble)
+	for i := range all {
+		d := &all[i]
+		now := trouble{d.Destination, 0, d.Retried}
+		for _, n := range d.Dead {
+			now.dead += n
+		}
+		was := before[d.Destination]
+		since := trouble{d.Destination, now.dead - was.dead, now.retried - was.retried}
+		if since.dead != 0 || since.retried != 0 || d.Held != nil && d.Held.Kind != webhook.HoldPaused {
+			troubles = append(troubles, since)
+		}
+		if now.dead+now.retried > 0 {
+			c.failed[d.Destination] = now
+		}
+	}
+	slices.SortStableFunc(troubles, func(a, b trouble) int { return cmp.Or(cmp.Compare(b.dead, a.dead), cmp.Compare(b.retried, a.retried)) })
+	var names []string
+	for _, t := range troubles[:min(len(troubles), series.MaxLabels)] {
+		names = append(names, t.destination)
+	}
+	m := c.metrics
+	taken := m.destinations.Prefer(names, time.Now())
+	// Attempts that found a label before it was taken away may have made a series of it again.
+	for _, label := range append(c.taken, taken...) {
+		if now, _ := m.destinations.Of(label); now == label {
+			continue
+		}
+		m.requests.DeletePartialMatch(prometheus.Labels{"destination": label})
+		m.seconds.DeleteLabelValues(label)
+		c.deliveredSoFar.Forget(label)
+		c.retriedSoFar.Forget(label)
+		for _, ledger := range c.deadSoFar {
+			ledger.Forget(label)
+		}
+	}
+	c.taken = taken
 }

@@ -10,7 +10,9 @@
 // dashboard and its alerts also work for programs that use the library.
 //
 // The number of label values is bounded. The first series.MaxLabels destinations have a value of
-// their own, and the others share one. All other labels have fixed sets of values.
+// their own, and the others share one. At each scrape, destinations in trouble get a value in place of
+// those that were in none for an hour: they have failed since the scrape before, or are held. Their counters
+// begin at zero then. All other labels have fixed sets of values.
 package webhookprom
 
 import (

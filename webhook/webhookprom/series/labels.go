@@ -3,10 +3,13 @@
 package series
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // MaxLabels is how many names get their own label.
@@ -16,13 +19,15 @@ const MaxLabels = 256
 const Other = "other"
 
 // Labels assigns labels to names. The first MaxLabels names are their own labels. All other names
-// share the label Other. A name keeps its label forever, so that its counter never continues under
-// another label. The zero value has no names. The method Of may be called concurrently.
+// share the label Other. A name keeps its label unless Prefer takes it away. The zero value has no
+// names. The methods may be called concurrently.
 type Labels struct {
 	// named is copied for each new name, so that find takes no lock.
 	named  atomic.Pointer[map[string]struct{}]
 	shared atomic.Bool // Of has returned the label Other
-	mu     sync.Mutex  // held while named is replaced
+
+	mu        sync.Mutex           // held while named is replaced; guards the field below
+	preferred map[string]time.Time // when Prefer last had a name with a label
 }
 
 // Of returns the label of a name, and reports whether no call has returned this label before.
@@ -62,11 +67,62 @@ func (l *Labels) add(name string) bool {
 	if _, ok := l.find(name); ok {
 		return false
 	}
-	named := map[string]struct{}{}
-	if old := l.named.Load(); old != nil {
-		named = maps.Clone(*old)
-	}
+	named := l.clone()
 	named[name] = struct{}{}
 	l.named.Store(&named)
 	return true
+}
+
+// clone returns a copy of named. The caller holds mu.
+func (l *Labels) clone() map[string]struct{} {
+	if old := l.named.Load(); old != nil {
+		return maps.Clone(*old)
+	}
+	return map[string]struct{}{}
+}
+
+// kept is how long a name keeps its label after Prefer had it. So there are at most MaxLabels new ones in
+// this time.
+const kept = time.Hour
+
+// Prefer gives names labels of their own, the first ones first, in place of names that it was not given
+// for an hour. It returns the labels that were taken away.
+func (l *Labels) Prefer(names []string, now time.Time) (taken []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	named, wanted := l.clone(), make([]string, 0, min(len(names), MaxLabels))
+	if l.preferred == nil {
+		l.preferred = map[string]time.Time{}
+	}
+	for _, name := range names {
+		name = strings.ToValidUTF8(name, "\uFFFD")
+		if _, ok := named[name]; ok {
+			l.preferred[name] = now
+		} else if len(wanted) < MaxLabels {
+			wanted = append(wanted, name)
+		}
+	}
+	var idle []string
+	for name := range named {
+		if now.Sub(l.preferred[name]) >= kept {
+			idle = append(idle, name)
+		}
+	}
+	slices.SortFunc(idle, func(a, b string) int {
+		return cmp.Or(l.preferred[a].Compare(l.preferred[b]), strings.Compare(a, b))
+	})
+	for _, name := range wanted {
+		if len(named) >= MaxLabels {
+			if len(idle) == 0 {
+				break
+			}
+			taken = append(taken, idle[0])
+			delete(named, idle[0])
+			delete(l.preferred, idle[0])
+			idle = idle[1:]
+		}
+		named[name], l.preferred[name] = struct{}{}, now
+	}
+	l.named.Store(&named)
+	return taken
 }

@@ -7,6 +7,7 @@ package series
 type Ledger struct {
 	seen map[string]int64 // the counts at the last reading, by name
 	sums map[string]int64 // the counters, by label
+	gone int64            // of forgotten labels
 }
 
 // A Reading is the count of a name, for the counter of a label.
@@ -36,6 +37,7 @@ func (l *Ledger) Read(all []Reading, total int64) map[string]int64 {
 		}
 	}
 	l.seen = seen
+	total -= l.gone
 	for _, n := range l.sums {
 		total -= n
 	}
@@ -43,4 +45,10 @@ func (l *Ledger) Read(all []Reading, total int64) map[string]int64 {
 		l.sums[Other] += total
 	}
 	return l.sums
+}
+
+// Forget removes the counter of a label. If the label comes back, it counts from zero.
+func (l *Ledger) Forget(label string) {
+	l.gone += l.sums[label]
+	delete(l.sums, label)
 }

@@ -1,7 +1,7 @@
 // Package metrics counts what the server does, for Prometheus. docs/metrics.md lists the metrics.
 //
-// The number of labels is bounded. The first series.MaxLabels destinations since the start, and as
-// many sources, have their name in the label; all others share "other".
+// The number of labels is bounded. The first series.MaxLabels sources since the start, and as many
+// destinations, have their name in the label; all others share "other". See package webhookprom.
 package metrics
 
 import (
