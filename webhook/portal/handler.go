@@ -34,6 +34,7 @@ type handler struct {
 	mux            *http.ServeMux
 	types          []eventType
 	tests, resends *limit
+	turns          turns
 }
 
 // A request is a request of a person of a tenant.
@@ -72,6 +73,7 @@ func newHandler(c Config) (*handler, error) {
 	h := &handler{
 		config: c, cross: http.NewCrossOriginProtection(), mux: http.NewServeMux(),
 		tests: newLimit(c.TestsPerMinute), resends: newLimit(c.ResendsPerMinute),
+		turns: turns{of: make(map[string]*line)},
 	}
 	if err := h.readTypes(c.Catalogue); err != nil {
 		return nil, err
@@ -134,6 +136,15 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, r route) {
 	if r.needs != "" && !h.config.may(r.needs) {
 		(&failure{http.StatusForbidden, "not_allowed", "This is not allowed here.", nil}).write(w)
 		return
+	}
+	// Tests and resends take as long as a receiver takes, and have limits of their own.
+	if r.needs != ActionTest && r.needs != ActionResend {
+		leave := h.turns.enter(hr.Context(), who.tenant)
+		if leave == nil {
+			tooOften(w, 0).write(w)
+			return
+		}
+		defer leave()
 	}
 	if hr.Body != nil {
 		hr.Body = http.MaxBytesReader(w, hr.Body, maxBody)

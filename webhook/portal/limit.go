@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -37,13 +38,71 @@ func (l *limit) take(tenant string) (wait time.Duration) {
 	return 0
 }
 
+// The requests of one tenant take few of the processors, and of the connections to the store: others
+// need them for their deliveries.
+const (
+	maxAtOnce = 2  // requests of a tenant that are answered at the same time
+	maxInLine = 64 // those requests, and the ones that wait for their turn
+)
+
+// turns gives each tenant's requests their turns.
+type turns struct {
+	mu sync.Mutex // guards of
+	of map[string]*line
+}
+
+// A line has the requests of one tenant.
+type line struct {
+	length int           // guarded by turns.mu
+	turn   chan struct{} // has an element for each request that is answered
+}
+
+// enter waits for the turn of a request. It returns what ends the turn, or nil if there are too many
+// requests or ctx is done.
+func (t *turns) enter(ctx context.Context, tenant string) (leave func()) {
+	t.mu.Lock()
+	l := t.of[tenant]
+	if l == nil {
+		l = &line{turn: make(chan struct{}, maxAtOnce)}
+		t.of[tenant] = l
+	}
+	if l.length == maxInLine {
+		t.mu.Unlock()
+		return nil
+	}
+	l.length++
+	t.mu.Unlock()
+	quit := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if l.length--; l.length == 0 {
+			delete(t.of, tenant)
+		}
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return func() {
+			<-l.turn
+			quit()
+		}
+	case <-ctx.Done():
+		quit()
+		return nil
+	}
+}
+
 // within counts a request against a limit.
 func (q *request) within(l *limit) error {
 	wait := l.take(q.tenant)
 	if wait == 0 {
 		return nil
 	}
+	return tooOften(q.w, wait)
+}
+
+// tooOften is the answer to a request that may be sent again after wait.
+func tooOften(w http.ResponseWriter, wait time.Duration) *failure {
 	seconds := int(wait/time.Second) + 1
-	q.w.Header().Set("Retry-After", fmt.Sprint(seconds))
+	w.Header().Set("Retry-After", fmt.Sprint(seconds))
 	return &failure{http.StatusTooManyRequests, "too_often", fmt.Sprintf("That was often. Try again in %d s.", seconds), nil}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -469,6 +470,59 @@ func TestTestsAndResendsHaveLimitsForEachTenant(t *testing.T) {
 		test(429)
 		time.Sleep(time.Minute)
 		test(200)
+	})
+}
+
+// Two requests whose bodies do not come have both turns of their tenant, and 62 others wait behind them.
+func TestFewRequestsOfATenantAreAnsweredAtOnce(t *testing.T) {
+	inWorld(t, portal.Config{}, func(w *world) {
+		var bodies []*io.PipeWriter
+		statuses := make(chan int, 64)
+		ask := func(ctx context.Context, method string, body io.Reader) {
+			r := httptest.NewRequestWithContext(ctx, method, "/api/v1/endpoints", body)
+			r.Header.Set("Session", "acme")
+			r.Header.Set("Content-Type", "application/json")
+			go func() {
+				answer := httptest.NewRecorder()
+				w.handler.ServeHTTP(answer, r)
+				statuses <- answer.Code
+			}()
+		}
+		for range 2 {
+			body, sent := io.Pipe()
+			bodies = append(bodies, sent)
+			ask(w.t.Context(), "POST", body)
+		}
+		synctest.Wait()
+		gone, cancel := context.WithCancel(w.t.Context())
+		ask(gone, "GET", nil)
+		for range 61 {
+			ask(w.t.Context(), "GET", nil)
+		}
+		synctest.Wait()
+		if n := len(statuses); n != 0 {
+			t.Errorf("%d requests were answered before their turn", n)
+		}
+		if answer := w.send("acme", "GET", "/api/v1/endpoints", nil); answer.Code != 429 || answer.Header().Get("Retry-After") != "1" {
+			t.Errorf("one request too many: %d, want 429", answer.Code)
+		}
+		if answer := w.send("globex", "GET", "/api/v1/endpoints", nil); answer.Code != 200 {
+			t.Errorf("a request of another tenant: %d, want 200", answer.Code)
+		}
+		cancel() // nobody waits for its answer any more, so another may wait
+		synctest.Wait()
+		<-statuses
+		ask(w.t.Context(), "GET", nil)
+		for _, b := range bodies {
+			b.Close()
+		}
+		counts := make(map[int]int)
+		for range 64 {
+			counts[<-statuses]++
+		}
+		if counts[200] != 62 || counts[400] != 2 {
+			t.Errorf("the statuses are %v, want 62 times 200 and 2 times 400", counts)
+		}
 	})
 }
 
