@@ -5,6 +5,7 @@
 //
 //	cd examples/saas && GOWORK=off go run .
 //	cd examples/saas && GOWORK=off go run . -listen localhost:8090
+//	curl -b session=globex -d total=12.5 localhost:8090/orders
 //	cd examples/saas && GOWORK=off go run . -postgres postgres://localhost/shop
 //
 // Without -postgres it keeps what has to be delivered in a folder. With it, an order and its event are
@@ -13,6 +14,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"flag"
 	"fmt"
 	"io"
@@ -23,6 +25,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,6 +69,11 @@ func main() {
 		fmt.Println(<-arrived)
 	}
 	if *listen != "" {
+		go func() {
+			for {
+				fmt.Println(<-arrived)
+			}
+		}()
 		s.serve(*listen)
 	}
 }
@@ -121,6 +129,16 @@ func (s *shop) serve(address string) {
 	defer stop()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /login", login)
+	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
+		tenant, _, err := tenantOfSession(r)
+		total, wrong := strconv.ParseFloat(r.FormValue("total"), 64)
+		if err != nil || tenant == "" || wrong != nil {
+			http.Error(w, "an order needs a session and a total", http.StatusBadRequest)
+			return
+		}
+		sent := s.place(r.Context(), Order{rand.Text(), tenant, "ann", total})
+		fmt.Fprintf(w, "an event for %d of its URLs\n", sent.Stored)
+	})
 	webhooks := must(portal.Handler(portal.Config{
 		Forwarder: s.forwarder,
 		Tenants:   s.tenants,

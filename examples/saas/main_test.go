@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,5 +99,13 @@ func lookAtPortal(t *testing.T, login string) {
 	}
 	if list := get(portal + "api/v1/endpoints"); strings.Count(list, `"url":"http://127.0.0.1:`) != 1 {
 		t.Errorf("the endpoints of globex are %s, want one", list)
+	}
+	answer, err := client.PostForm(strings.Split(login, "login?")[0]+"orders", url.Values{"total": {"2.5"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if sent, err := io.ReadAll(answer.Body); err != nil || string(sent) != "an event for 1 of its URLs\n" {
+		t.Errorf("an order: %q, %v", sent, err)
 	}
 }

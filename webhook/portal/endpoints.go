@@ -98,6 +98,9 @@ func (q *request) endpoint(d *tenants.Destination, stats webhook.DestinationStat
 		ID: strings.TrimPrefix(d.ID, q.tenant+"/"), URL: shown(d.Endpoints[0].URL), Description: d.Name,
 		Types: append([]string{}, d.Filter.Include...), Enabled: !d.Disabled && !disabledByForwarder(&stats), Version: d.Version, state: stateOf(d, stats),
 	}
+	if slices.Contains(e.Types, "*") {
+		e.Types = []string{}
+	}
 	if b := d.Batch; b.MaxEvents > 0 {
 		e.Batch = &batch{MaxEvents: b.MaxEvents, MaxBytes: b.MaxBytes}
 		if b.MaxWait > 0 {

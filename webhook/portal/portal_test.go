@@ -256,6 +256,7 @@ func TestEndpointIsChangedDisabledRotatedAndDeleted(t *testing.T) {
 			}
 		}
 		d, _ = w.tenants.Get(t.Context(), "acme/"+id)
+		d.Filter.Include = []string{"*"}
 		d.Batch = webhook.Batch{MaxEvents: 10, MaxWait: time.Second}
 		if _, err := w.tenants.Update(t.Context(), d, "setup"); err != nil {
 			t.Fatal(err)
@@ -263,6 +264,9 @@ func TestEndpointIsChangedDisabledRotatedAndDeleted(t *testing.T) {
 		now = w.do(200, "GET", path, nil)
 		if batch := now["batch"].(object); len(batch) != 2 || batch["maxEvents"] != 10.0 || batch["maxWait"] != "1s" {
 			t.Errorf("the batches are said to be %v", batch)
+		}
+		if len(now["types"].([]any)) != 0 {
+			t.Errorf("the types are %v, want none, which are all", now["types"])
 		}
 		w.do(200, "DELETE", path+"?version="+now["version"].(string), nil)
 		w.do(404, "GET", path, nil)

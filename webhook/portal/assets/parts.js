@@ -29,10 +29,16 @@ export function condition(e) {
 
 export const statePill = (e) => pill(condition(e).word, condition(e).tone)
 
-// said is what an endpoint answered last, if that was wrong, and what happens next.
+// advice says what to look at first, by the status of an answer.
+const advice = {
+  401: n('Look whether it has the secret of this endpoint.'),
+  404: n('Look whether the path of the URL is right.'),
+}
+
+// said is what an endpoint answered last, if that was wrong, what to do, and what happens next.
 export function said(e) {
   const next = e.next ? t('Tried again {when}.', { when: soon(e.next) }) : e.waiting > 0 ? t('{n} waiting.', { n: e.waiting }) : ''
-  return { answer: e.failure ? answered(e.failure) : '', when: e.failure ? t('At {time}.', { time: moment(e.failure.at) }) : '', next }
+  return { answer: e.failure ? answered(e.failure) : '', when: e.failure ? t('At {time}.', { time: moment(e.failure.at) }) : '', advised: t(advice[e.failure?.status] ?? ''), next }
 }
 
 // types says which events an endpoint takes.

@@ -45,6 +45,7 @@ export default function delivery({ delivery: id, every, watched, signal }) {
       if (error.status !== 404) throw error
       return leave()
     }
+    if (d.state === 'delivered' && was !== 'delivered') replace(wrong) // what was said of sending it again
     was = d.state
     const [word, tone] = states[d.state] ?? [d.state, 'idle']
     updatePill(state, d.state === 'dead' ? t('Failed') : t(word), tone)
@@ -60,7 +61,7 @@ export default function delivery({ delivery: id, every, watched, signal }) {
     const fact = (what, value) => value && el('div', {}, el('dt', {}, what), el('dd', {}, value))
     const last = d.attempts.at(-1)
     replace(facts, fact('webhook-id', el('span', { class: 'mono' }, d.webhookId)), fact(t('Accepted'), time(d.accepted, true)),
-      fact(t('Ended'), d.ended && time(d.ended, true)), fact(t('Given up'), d.expires && d.state !== 'dead' && time(d.expires)),
+      fact(t('Ended'), d.ended && time(d.ended, true)), fact(t('Tried until'), d.expires && d.state !== 'dead' && time(d.expires)),
       fact(t('Headers'), last?.headers && plain(last.headers.trim(), t('Headers'))))
     if (d.behind) facts.append(fact(t('Behind'), [t('{n} events with the same key. First: ', { n: d.behind.count }), el('a', { href: route('deliveries', d.behind.first.id) }, d.behind.first.type)]))
   }

@@ -33,7 +33,7 @@ export default function endpoint(context) {
   function show(e) {
     now = e
     const { word, tone, why } = condition(e)
-    const { answer, when, next } = said(e)
+    const { answer, when, advised, next } = said(e)
     text(url, e.url)
     document.title = document.title.replace(/^.*? · /, () => `${e.description || e.url} · `)
     updatePill(state, word, tone)
@@ -41,7 +41,7 @@ export default function endpoint(context) {
     failure.hidden = !answer
     failure.dataset.tone = tone === 'bad' ? 'bad' : 'warn'
     text(failure.firstChild, answer)
-    text(failure.lastChild, [when, next].filter(Boolean).join(' '))
+    text(failure.lastChild, [when, advised, next].filter(Boolean).join(' '))
     toggle.hidden = !may('change')
     text(toggle, e.enabled ? t('Disable') : t('Enable'))
     if (made) made.update?.(e)

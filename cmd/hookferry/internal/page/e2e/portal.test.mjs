@@ -193,6 +193,10 @@ test('an endpoint is changed, rotated, disabled and deleted, and a change meanwh
   await until('the event has arrived', () => receiver.on('/changed') === 1)
   const got = receiver.got.find((g) => g.path === '/changed')
   assert.ok(verified(got, first) && verified(got, second))
+  receiver.answers['/changed'] = { status: 401, text: 'who are you?' }
+  await send('customer.created')
+  await page.locator('.notice').getByText('Look whether it has the secret of this endpoint.').waitFor()
+  receiver.answers['/changed'] = { status: 200 }
 
   await button(page, 'Disable').click()
   await page.locator('h1').getByText('Disabled').waitFor()
@@ -200,7 +204,7 @@ test('an endpoint is changed, rotated, disabled and deleted, and a change meanwh
   await tab(page, 'Deliveries').click()
   await page.locator('tbody').getByText('Waiting').waitFor()
   await button(page, 'Enable').click()
-  await until('it arrives once it is enabled', () => receiver.on('/changed') === 2)
+  await until('it arrives once it is enabled', () => receiver.on('/changed') === 3)
 
   await tab(page, 'Settings').click()
   await button(page, 'Delete…').click()
