@@ -21,6 +21,7 @@ import (
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhookotel"
 )
 
 const (
@@ -102,7 +103,7 @@ func (p *publisher) publish(w http.ResponseWriter, r *http.Request, tenant strin
 	if !p.server.ready.serving.Load() {
 		return api.Published{}, webhook.ErrClosed
 	}
-	sent, err := p.server.forwarder.Send(r.Context(), tenant, calls...)
+	sent, err := p.server.forwarder.Send(webhookotel.Context(r.Context()), tenant, calls...)
 	if err != nil {
 		return api.Published{}, err
 	}

@@ -15,6 +15,7 @@ import (
 // restarts the server, and checks the signature of what arrives.
 func TestPublishStoresForTheDestinationsOfATenant(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
+		const trace = "00-0af7651916cd43dd8448eb211c80319c-"
 		arrived, secret := make(chan string, 100), make(chan signature.Secret, 1)
 		url := w.receiver(func(_ http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -23,9 +24,13 @@ func TestPublishStoresForTheDestinationsOfATenant(t *testing.T) {
 				t.Error(err)
 			}
 			secret <- key
+			if at := r.Header.Get("traceparent"); !strings.HasPrefix(at, trace) || strings.Contains(at, "b7ad6b7169203331") {
+				t.Errorf("the webhook has the traceparent %q, want another span of the client's trace %s", at, trace)
+			}
 			arrived <- r.Header.Get("webhook-id") + " " + string(body)
 		})
-		const file = "webhooks: {allow: [127.0.0.1]}\nsources: [{name: web, keys: [web-key]}]\ntenants: {keys: [publish-key]}\n"
+		const file = "webhooks: {allow: [127.0.0.1]}\nsources: [{name: web, keys: [web-key]}]\ntenants: {keys: [publish-key]}\n" +
+			"tracing: {endpoint: 'http://127.0.0.1:1', trustClients: true}\n"
 		s := w.start(file)
 		send := func(base, path, key, idempotency, body string) (int, string) {
 			t.Helper()
@@ -34,6 +39,7 @@ func TestPublishStoresForTheDestinationsOfATenant(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("traceparent", trace+"b7ad6b7169203331-01")
 			if key != "" {
 				r.Header.Set("Authorization", "Bearer "+key)
 			}

@@ -295,14 +295,18 @@ func (s *server) public(l net.Listener) (*http.Server, *conns, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var traced http.Handler = calls
+	var taken http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !publishing.serve(w, r) {
+			calls.ServeHTTP(w, r)
+		}
+	})
 	if s.tracer != nil {
-		traced = s.tracer.Handler(calls)
+		taken = s.tracer.Handler(taken)
 	}
 	server, clients := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !serveKeys(w, r, s.settings.Load()) && !publishing.serve(w, r) && !customers.serve(w, r) {
-				traced.ServeHTTP(w, r)
+			if !serveKeys(w, r, s.settings.Load()) && !customers.serve(w, r) {
+				taken.ServeHTTP(w, r)
 			}
 		}))
 	return server, clients, nil
