@@ -162,8 +162,8 @@ func (d *Directory) Rotate(ctx context.Context, id string, overlap time.Duration
 	return out, secret, nil
 }
 
-// Delete deletes a destination if it has the version; zero stands for any. Its waiting deliveries
-// become dead letters.
+// Delete deletes a destination if it has the version. Zero stands for any version. The deliveries that
+// wait for it then become dead letters, unless Forwarder.DiscardWaiting discards them.
 func (d *Directory) Delete(ctx context.Context, id string, version uint64, by string) error {
 	r, err := d.record(ctx, id)
 	if err != nil {

@@ -93,6 +93,17 @@ func (f *Forwarder) DiscardAll(ctx context.Context, query Query) iter.Seq2[Progr
 	return f.selected(ctx, query, f.discard)
 }
 
+// DiscardWaiting discards what waits for destinations, such as one that was deleted: of a tenant's, what
+// waits would become dead letters otherwise. After an error, it returns the progress so far.
+func (f *Forwarder) DiscardWaiting(ctx context.Context, destinations ...string) (p Progress, err error) {
+	if len(destinations) == 0 {
+		return p, nil
+	}
+	for p, err = range f.DiscardAll(ctx, Query{Destinations: destinations, States: []State{StateBehind, StateWaiting, StateClaimed}}) {
+	}
+	return p, err
+}
+
 const chunk = 256 // deliveries that one commit retries or discards at most
 
 // named passes the deliveries of refs to do.

@@ -162,7 +162,8 @@ func TestAdminCommands(t *testing.T) {
 			asked: []string{"DELETE /api/v1/destinations/acme/secrets"}},
 		{name: "destination delete", args: []string{"destination", "delete", "acme", "--waiting", "discard", "--yes"}, stdout: `^acme deleted\n2 deliveries discarded\n$`,
 			asked: []string{"DELETE /api/v1/destinations/acme?waiting=discard"}},
-		{name: "destination delete that keeps deliveries", args: []string{"destination", "delete", "acme", "--waiting", "keep", "--yes"}, stdout: `^acme deleted\n$`},
+		{name: "destination delete that keeps deliveries", args: []string{"destination", "delete", "acme", "--waiting", "keep", "--yes"}, stdout: `^acme deleted\n`,
+			asked: []string{"DELETE /api/v1/destinations/acme?waiting=keep"}},
 
 		{name: "deliveries ls", args: []string{"deliveries", "ls", "--destination", "acme", "--state", "dead", "--state", "waiting", "--type", "track", "--event", "S*"},
 			stdout: `^KEY +ACCEPTED  STATE +TYPE   EVENT +USER  TRIES  ID  LAST ANSWER\nacme:19c5  1h30m ago  dead: refused +track  Signed Up\\x1b  u1 +1  m1  400 Bad Request: no\\x1b\]0;x\\a such\ncrm:1 +1h30m ago  waiting, in \d+s +track  A\\x1bB +0  m2  -\n$`,

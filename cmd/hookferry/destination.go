@@ -137,10 +137,7 @@ func deleteDestination(c *command) action {
 		}
 		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.DestinationPath, id), Query: query, Timeout: api.StoreTimeout}
 		return request(ctx, c, r, func(s screen, became api.Changed) {
-			s.print("%s deleted", id)
-			if waiting == api.WaitingDiscard {
-				writeChanged(s, became, "delivery", "discarded")
-			}
+			writeDeleted(s, id, became)
 		})
 	})
 }

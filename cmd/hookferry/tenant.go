@@ -64,15 +64,21 @@ func switchTenant(c *command, done string, disabled bool) action {
 }
 
 func deleteTenant(c *command) action {
-	by := c.parameters(api.ParamBy)
+	read := c.parameters(api.ParamBy, api.ParamWaiting)
 	c.yesFlag()
 	return c.admin(func(ctx context.Context) error {
 		if err := c.confirm(ctx, "delete %s with all its destinations and tokens?", c.args[0]); err != nil {
 			return err
 		}
-		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.TenantPath, c.args[0]), Query: by(), Timeout: api.StoreTimeout}
-		return request(ctx, c, r, func(s screen, t api.Tenant) { s.print("%s deleted", t.ID) })
+		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.TenantPath, c.args[0]), Query: read(), Timeout: api.StoreTimeout}
+		return request(ctx, c, r, func(s screen, became api.Changed) { writeDeleted(s, c.args[0], became) })
 	})
+}
+
+// writeDeleted says that a thing was deleted, and how many deliveries were discarded with it.
+func writeDeleted(s screen, what string, became api.Changed) {
+	s.print("%s deleted", what)
+	writeChanged(s, became, "delivery", "discarded")
 }
 
 // tenantPortal prints a link to the page of a tenant, or revokes all links.
@@ -222,13 +228,13 @@ func rotateTenantSecret(c *command) action {
 }
 
 func deleteTenantDestination(c *command) action {
-	by := c.parameters(api.ParamBy)
+	read := c.parameters(api.ParamBy, api.ParamWaiting)
 	c.yesFlag()
 	act := onDestination(c, api.TenantDestinationPath, func() (api.Request, error) {
-		return api.Request{Method: http.MethodDelete, Query: by()}, nil
-	}, func(s screen, d api.TenantDestination) { s.print("%s deleted", d.ID) })
+		return api.Request{Method: http.MethodDelete, Query: read(), Timeout: api.StoreTimeout}, nil
+	}, func(s screen, became api.Changed) { writeDeleted(s, c.args[0], became) })
 	return func(ctx context.Context) error {
-		if err := c.confirm(ctx, "delete %s? What waits for it becomes dead letters.", c.args[0]); err != nil {
+		if err := c.confirm(ctx, "delete %s, and what waits for it?", c.args[0]); err != nil {
 			return err
 		}
 		return act(ctx)

@@ -298,9 +298,10 @@ func deleteEndpoint(q *request) (any, error) {
 	if err := q.h.config.Tenants.Delete(q.r.Context(), d.ID, version, q.actor); err != nil {
 		return nil, err
 	}
-	q.h.config.Forwarder.Recheck(q.tenant, d.ID)
+	defer q.h.config.Forwarder.Recheck(q.tenant, d.ID) // then what is left becomes dead letters
+	p, err := q.h.config.Forwarder.DiscardWaiting(q.r.Context(), d.ID)
 	q.changed(ActionDelete, d.ID, 0)
-	return map[string]any{}, nil
+	return map[string]any{"discarded": p.Changed}, err
 }
 
 func rotateSecret(q *request) (any, error) {

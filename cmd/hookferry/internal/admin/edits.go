@@ -107,16 +107,20 @@ func deleteDestination(q *request) (any, error) {
 	if err := q.edit("deleted", true, func(document) (document, error) { return nil, nil }); err != nil {
 		return nil, err
 	}
-	var became webhook.Progress
-	if q.param(api.ParamWaiting) == api.WaitingDiscard {
-		waiting := webhook.Query{Destinations: []string{q.PathValue("destination")}, States: []webhook.State{webhook.StateBehind, webhook.StateWaiting, webhook.StateClaimed}}
-		for n, err := range q.config.Forwarder.DiscardAll(q.Context(), waiting) {
-			if became = n; err != nil {
-				return nil, fmt.Errorf("the destination is deleted, but its waiting deliveries are not: %w", err)
-			}
-		}
+	return q.discardWaiting(q.PathValue("destination"))
+}
+
+// discardWaiting discards what waits for destinations that were deleted, unless the request asks to keep
+// it. It answers how many deliveries that were.
+func (q *request) discardWaiting(ids ...string) (any, error) {
+	if q.param(api.ParamWaiting) == api.WaitingKeep {
+		return api.Changed{}, nil
 	}
-	return api.Changed(became), nil
+	p, err := q.config.Forwarder.DiscardWaiting(q.Context(), ids...)
+	if err != nil {
+		return nil, fmt.Errorf("it is deleted, but not all deliveries that wait for it: %w", err)
+	}
+	return api.Changed(p), nil
 }
 
 // addSecret adds a new secret for Standard Webhooks. The older secrets stay valid, so that

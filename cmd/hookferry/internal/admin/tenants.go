@@ -56,12 +56,18 @@ func changeTenant(q *request, s *api.TenantSettings) (any, error) {
 
 func deleteTenant(q *request) (any, error) {
 	id := q.PathValue("tenant")
-	t, err := q.config.Tenants.Tenant(q.Context(), id)
-	if err == nil {
-		err = q.config.Tenants.DeleteTenant(q.Context(), id, q.by())
+	var destinations []string
+	for d, err := range q.config.Tenants.List(q.Context(), id, "") {
+		if err != nil {
+			return nil, err
+		}
+		destinations = append(destinations, d.ID)
 	}
-	q.config.Forwarder.Recheck(id)
-	return tenantOf(&t), err
+	defer q.config.Forwarder.Recheck(id)
+	if err := q.config.Tenants.DeleteTenant(q.Context(), id, q.by()); err != nil {
+		return nil, err
+	}
+	return q.discardWaiting(destinations...)
 }
 
 // tenant answers with a tenant that was read or changed.
@@ -260,8 +266,8 @@ func deleteTenantDestination(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.changed(d.Tenant, d.ID)
-	return destinationOf(&d, nil), nil
+	defer q.changed(d.Tenant, d.ID) // then what is left becomes dead letters
+	return q.discardWaiting(d.ID)
 }
 
 func rotateTenantSecret(q *request) (any, error) {

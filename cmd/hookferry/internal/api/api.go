@@ -241,10 +241,14 @@ const (
 var States = []string{StateFailing, StateRefusing, "invalid", "unknown", "lookup", StateRetrying, "paused", StateWaiting, StateOK, StateIdle, "disabled"}
 
 // WaitingChoices are what may become of the waiting deliveries of a deleted destination: they are
-// kept for a later one with the same id, or discarded.
-var WaitingChoices = []string{"keep", WaitingDiscard}
+// kept, or discarded. Kept ones wait for a later destination with the same id; those of a tenant's
+// destination become dead letters.
+var WaitingChoices = []string{WaitingKeep, WaitingDiscard}
 
-const WaitingDiscard = "discard"
+const (
+	WaitingKeep    = "keep"
+	WaitingDiscard = "discard"
+)
 
 // Sorts has the orders of destinations: the worst state, the id, or the largest number first.
 var Sorts = []string{"state", "id", "waiting", "dead", "retried", "delivered"}
