@@ -18,9 +18,20 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/signature/inbox"
 )
 
 func receive(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+
+// TestTableOfTheInbox shows that receivers.md has the statements with which package inbox makes its table.
+func TestTableOfTheInbox(t *testing.T) {
+	guide := readText(t, "receivers.md")
+	for _, statement := range inbox.PostgreSQL.Schema(inbox.DefaultTable) {
+		if !strings.Contains(guide, "\n"+statement+";\n") {
+			t.Errorf("receivers.md lacks %s;", statement)
+		}
+	}
+}
 
 func TestReceiverInGo(t *testing.T) {
 	t.Setenv("WEBHOOK_SECRET", xSecret)

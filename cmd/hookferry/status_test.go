@@ -42,6 +42,27 @@ func exampleOverview() *overview {
 	}
 }
 
+// guideOverview makes v what docs/cli.md shows.
+func guideOverview(v *overview) {
+	now := v.Status.Now
+	failed := func(status int, answer string, try int, ago, next time.Duration) *webhook.Failure {
+		f := &webhook.Failure{Attempt: webhook.Attempt{At: now.Add(-ago), Try: try, Status: status, Answer: answer}}
+		if next > 0 {
+			f.Due = now.Add(next)
+		}
+		return f
+	}
+	v.Status.Config = api.Config{}
+	items := v.Destinations.Items
+	acme, crm, shop := items[0], items[2], items[2]
+	acme.Waiting = 32
+	crm.ID, crm.Waiting, crm.Delivered, crm.Dead, crm.Latency = "crm", 120, 3000, map[string]int64{"expired": 1}, items[1].Latency
+	crm.DeadLetters, crm.Failure = new(1), failed(503, "come back later", 5, 3*time.Second, 12*time.Second)
+	shop.ID, shop.State, shop.Held, shop.Retried, shop.Latency = "shop", "refusing", nil, 0, acme.Latency
+	shop.Dead, shop.DeadLetters, shop.Failure = map[string]int64{"refused": 2}, new(2), failed(422, `{"error":"unknown plan"}`, 1, 8*time.Second, 0)
+	v.Destinations.Items = []api.Destination{crm, shop, acme}
+}
+
 func TestStatusText(t *testing.T) {
 	const counts = `
 calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to try again
@@ -113,6 +134,7 @@ billing-and-inv…  paused       120     ?
 crm\x1b[31m       failing        0     3
   server_error, since 2m0s, next attemp…
 `},
+		{name: "docs/cli.md", width: 80, edit: guideOverview, want: regexp.MustCompile("(?s)```\n(hookferry v.*?)```").FindString(guide(t, "cli.md"))},
 		{name: "more destinations than are listed", edit: func(v *overview) {
 			v.Destinations.Total, v.Destinations.States = 10_000, map[string]int{"ok": 9_598, "paused": 1, "failing": 400, "idle": 1}
 			v.Destinations.Items = v.Destinations.Items[:1]
@@ -165,7 +187,7 @@ DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  
 				tt.edit(v)
 			}
 			got := "\n" + v.lines(screen{width: tt.width})
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			if diff := cmp.Diff(strings.Trim(tt.want, "`"), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for line := range strings.Lines(got) {

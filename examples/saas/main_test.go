@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -60,6 +61,10 @@ func run(t *testing.T, program string, args []string) string {
 		out.WriteString(lines.Text() + "\n")
 		if strings.HasPrefix(lines.Text(), "http://") {
 			lookAtPortal(t, lines.Text())
+			page, err := os.ReadFile("../../docs/start-product.md")
+			if err != nil || !strings.Contains(string(page), "\n"+regexp.MustCompile(`:\d+/`).ReplaceAllString(lines.Text(), ":8090/")+"\n```\n") {
+				t.Errorf("docs/start-product.md does not show the line %s: %v", lines.Text(), err)
+			}
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -627,7 +630,8 @@ func TestDamageHidesNoOtherDelivery(t *testing.T) {
 	settleAll(t, s, store.Done, fetchUntil(t, s, 27, "crm"))
 }
 
-// The view waiting shows how many deliveries wait for which destination, and why.
+// The view waiting shows how many deliveries wait for which destination, and why. The query of
+// docs/operations.md works on it.
 func TestWaitingView(t *testing.T) {
 	s := openWith(t, Config{Schema: schemaOf(t.TempDir()), Node: "n1"})
 	defer s.Close()
@@ -652,5 +656,13 @@ func TestWaitingView(t *testing.T) {
 	want := []string{"crm 3 fresh claimed n1", "dies 1 retry not due yet timeout", "later 2 fresh not due yet", "ordered 1 fresh behind", "ordered 1 fresh due", "paused 1 fresh paused"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("the view waiting: %v (-want +got)\n%s", err, diff)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := regexp.MustCompile("(?s)```sql\n(.*?)```").FindStringSubmatch(string(page))[1]
+	if _, err := s.db.pool.Exec(t.Context(), strings.ReplaceAll(query, "hookferry.", s.db.schema+".")); err != nil {
+		t.Errorf("docs/operations.md: %v\n%s", err, query)
 	}
 }

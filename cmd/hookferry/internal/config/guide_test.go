@@ -159,3 +159,34 @@ func TestGuideMarksKeysThatNeedARestart(t *testing.T) {
 		}
 	}
 }
+
+// TestGuidesHaveValidSettings loads the blocks of settings in the guides. The rest of the file, the
+// variables and the files that they name are those of the test.
+func TestGuidesHaveValidSettings(t *testing.T) {
+	n := 0
+	for _, name := range []string{"configuration.md", "tracing.md"} {
+		page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+			n++
+			text := m[1]
+			if !strings.Contains(text, "sources:") {
+				text += "sources: [{name: a, keys: [k]}]\n"
+			}
+			dir := t.TempDir()
+			for file, content := range map[string]string{"hookferry.yaml": text, "otlp-token": "secret"} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := Load(filepath.Join(dir, "hookferry.yaml"), func(string) string { return "key" }, nil); err != nil {
+				t.Errorf("docs/%s: %v", name, err)
+			}
+		}
+	}
+	if n < 2 {
+		t.Errorf("found %d blocks of settings, want at least 2", n)
+	}
+}
