@@ -180,7 +180,8 @@ ALTER TABLE state REPLICA IDENTITY FULL;
 -- are marked as done in their chunk.
 --
 -- PutTx calls it in transactions of others. So it brings its own planner settings: the plans of
--- its statements may be older than the rows of the tables. The lock keeps the dedup
+-- its statements may be older than the rows of the tables. To plan one again for each call takes longer
+-- than to run it. The lock keeps the dedup
 -- window from changing partitions meanwhile. A transaction that reads as of its beginning does
 -- not see keys that were added since to a partition that new keys no longer go to. FOR SHARE has
 -- it fail if the partitions have changed.
@@ -189,6 +190,7 @@ CREATE FUNCTION put(sender bigint, keys uuid[], destinations bytea[], retries bo
     orders uuid[], channel text, OUT stored int, OUT known int[], OUT chunks bigint[], OUT behinds boolean[])
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     to_part smallint;
@@ -205,7 +207,7 @@ BEGIN
     IF cardinality(array_remove(keys, NULL)) > 0 THEN
         WITH inserted AS (
             INSERT INTO dedup (part, key)
-            SELECT key_part, k FROM unnest(keys) k WHERE k IS NOT NULL AND NOT EXISTS (SELECT FROM dedup d WHERE d.key = k) ORDER BY k
+            SELECT key_part, k FROM unnest(keys) k WHERE k IS NOT NULL AND NOT EXISTS (SELECT FROM dedup d WHERE d.key = k AND d.part <> key_part) ORDER BY k
             ON CONFLICT DO NOTHING RETURNING key
         )
         SELECT coalesce(array_agg(key), '{}') INTO added FROM inserted;
@@ -216,7 +218,7 @@ BEGIN
     END IF;
     stored := cardinality(dues) - coalesce(cardinality(known), 0);
     IF orders[1] IS NOT NULL AND sender IS NOT NULL THEN -- retries are the first ones of their keys
-        PERFORM FROM stripe s WHERE s.id = ANY (ARRAY(SELECT stripe_of(o) FROM unnest(orders) o WHERE o IS NOT NULL)) ORDER BY s.id FOR UPDATE;
+        PERFORM FROM (SELECT DISTINCT stripe_of(o) AS id FROM unnest(orders) o WHERE o IS NOT NULL) o JOIN stripe s USING (id) ORDER BY s.id FOR UPDATE OF s;
         behinds := ARRAY(
             SELECT u.nth > 1 OR NOT sees_commits OR EXISTS (SELECT FROM (SELECT FROM chunk c WHERE c.key = u.key ORDER BY c.first DESC LIMIT 1) c)
             FROM (
@@ -241,7 +243,7 @@ BEGIN
     ) c LEFT JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT d.known) AS waiting, min(dues[d.at]) FILTER (WHERE NOT d.known) AS due,
             string_agg(d.known::int::text, '' ORDER BY d.at)::varbit AS done
-        FROM (SELECT g AS at, g = ANY (known) AS known FROM generate_series(c.before + 1, c.before + c.n) g) d
+        FROM (SELECT g AS at, g = ANY (known) AS known FROM generate_series(c.before + 1, c.before + c.n) g WHERE known IS NOT NULL) d
     ) k ON known IS NOT NULL
     WHERE k.waiting IS DISTINCT FROM 0;
     PERFORM pg_notify(channel, sender || ' ' || encode(n.destination, 'hex'))
@@ -257,6 +259,7 @@ $$;
 CREATE FUNCTION settle(claimer bigint, ids bigint[], befores int[], waitings int[], dones text[])
 RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     deleted int;
@@ -289,6 +292,7 @@ CREATE FUNCTION release(sender bigint, keys uuid[], afters bigint[], claims bool
 RETURNS TABLE (key uuid, id bigint, first bigint, destination bytea, retry boolean, waiting smallint, outbox boolean, due bigint, items bytea, node bigint)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
