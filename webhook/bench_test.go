@@ -38,38 +38,12 @@ func BenchmarkDeliveries(b *testing.B) {
 	}
 }
 
-// BenchmarkBatches compares a destination that takes 100 events in a request with one that takes one.
-// It measures them alternately. x_single is the ratio of their events per second, and us is the
-// processor time of an event in this process; the receiver runs in another one.
+// BenchmarkBatches compares a destination that takes 100 events in a request with one that takes one;
+// see bench.Batches.
 func BenchmarkBatches(b *testing.B) {
 	for _, s := range stores {
 		b.Run("store="+s.name, func(b *testing.B) {
-			const concurrency = 64
-			round := *bench.Round
-			rawURL := bench.Receiver(b)
-			var loads [2]*bench.Load
-			for i, batch := range []webhook.Batch{{}, {MaxEvents: 100, MaxWait: 10 * time.Millisecond}} {
-				ended := bench.NewEndings()
-				c := webhook.Config{Store: s.open(b), Observers: []webhook.Observer{ended}}
-				loads[i] = bench.StartLoadTo(b, c, ended, rawURL, 1, concurrency, webhook.Destination{Batch: batch})
-				loads[i].Forward(round)
-			}
-			var took, cpu [2]time.Duration
-			n := 0
-			for b.Loop() {
-				for i, l := range loads {
-					c := cpuTime(b)
-					took[i] += l.Forward(round)
-					cpu[i] += cpuTime(b) - c
-				}
-				n += round
-			}
-			for i, name := range []string{"single", "batched"} {
-				b.ReportMetric(float64(n)/took[i].Seconds(), name+"/s")
-				b.ReportMetric(float64(cpu[i].Microseconds())/float64(n), name+"_us")
-			}
-			b.ReportMetric(took[0].Seconds()/took[1].Seconds(), "x_single")
-			b.ReportMetric(0, "ns/op")
+			bench.Batches(b, s.open, func() time.Duration { return cpuTime(b) })
 		})
 	}
 }

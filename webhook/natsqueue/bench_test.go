@@ -44,6 +44,11 @@ func BenchmarkOrdered(b *testing.B) {
 	bench.Ordered(b, func(b *testing.B) store.Store { return openApart(b) })
 }
 
+// BenchmarkBatches runs a server for each store, and the receiver, as processes of this machine.
+func BenchmarkBatches(b *testing.B) {
+	bench.Batches(b, func(b *testing.B) store.Store { return openApart(b) }, nil)
+}
+
 // BenchmarkReplicated is BenchmarkDeliveries with three servers in this process. Each server
 // stores all deliveries.
 func BenchmarkReplicated(b *testing.B) {

@@ -35,6 +35,11 @@ func BenchmarkOrdered(b *testing.B) {
 	bench.Ordered(b, func(b *testing.B) store.Store { return openDefault(b, b.TempDir()) })
 }
 
+// BenchmarkBatches runs PostgreSQL and the receiver as processes of this machine.
+func BenchmarkBatches(b *testing.B) {
+	bench.Batches(b, func(b *testing.B) store.Store { return openDefault(b, b.TempDir()) }, nil)
+}
+
 func BenchmarkIdleLatency(b *testing.B) {
 	bench.IdleLatency(b, openDefault(b, b.TempDir()))
 }
