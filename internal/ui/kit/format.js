@@ -75,11 +75,11 @@ export function moment(time, milliseconds = false) {
   return date.toDateString() === new Date().toDateString() ? text : `${dayFormat.format(date)}, ${text}`
 }
 
-// size is that many bytes, by 1,000.
+// size is that many bytes, by 1,024 as in the configuration.
 export function size(bytes) {
-  if (bytes < 1_000) return `${bytes} B`
-  if (bytes < 1_000_000) return `${(bytes / 1_000).toFixed(1)} KB`
-  return `${(bytes / 1_000_000).toFixed(bytes < 10_000_000 ? 1 : 0)} MB`
+  if (bytes < 1024) return `${bytes} B`
+  if (bytes < 1024 ** 2) return `${(bytes / 1024).toFixed(1)} KB`
+  return `${(bytes / 1024 ** 2).toFixed(1)} MB`
 }
 
 // plural is a number with its noun.

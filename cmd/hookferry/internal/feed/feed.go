@@ -120,7 +120,10 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 	e := api.Event{At: now.UTC(), Kind: KindAttempt, Outcome: string(a.Outcome)}
 	var step cell
 	if !a.Due.IsZero() && a.Outcome != webhook.OutcomeDelivered && a.Outcome != webhook.OutcomeCutOff {
-		e.Due, step.retried = a.Due.UTC(), uint32(max(len(a.Batch), 1))
+		e.Due = a.Due.UTC()
+		if divided := a.Reason == webhook.ReasonRefused && len(a.Batch) > 1; !divided { // else the same try goes on
+			step.retried = uint32(max(len(a.Batch), 1))
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -445,6 +445,12 @@ func TestSeriesSumsItsSteps(t *testing.T) {
 			f.succeeds(e, 10*time.Millisecond)
 			time.Sleep(time.Second)
 		}
+		d, e := newDelivery("erp", "m1"), newDelivery("erp", "m2")
+		refused := webhook.Attempt{At: time.Now(), Try: 1, Status: 413, Reason: webhook.ReasonRefused}
+		f.Attempted(webhook.Attempted{Delivery: d, Batch: []*webhook.Delivery{&d, &e}, Attempt: refused, Outcome: webhook.OutcomePermanent, Due: time.Now()})
+		if sum, _ := sumOf(f.Series("erp", FiveMinutes).Retried); sum != 0 {
+			t.Errorf("%v deliveries of a batch that was divided are retried, want 0", sum)
+		}
 		tests := []struct {
 			name            string
 			of              string
