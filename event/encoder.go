@@ -177,11 +177,18 @@ func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 
 // off reports whether the integrations of the call, or else of the Envelope, switch webhooks off.
 func (e *Encoder) off(own []byte) bool {
-	value := find(own, integrations.Webhooks, e.webhooks)
-	if value == nil {
-		value = find(own, integrations.All, e.all)
+	webhooks, all := find(own, integrations.Webhooks, e.webhooks), find(own, integrations.All, e.all)
+	if webhooks == nil && all == nil {
+		return false
 	}
-	return string(value) == "false"
+	switches := make(map[string]any, 2) // stays on the stack
+	if webhooks != nil {
+		switches[integrations.Webhooks] = string(webhooks) != "false"
+	}
+	if all != nil {
+		switches[integrations.All] = string(all) != "false"
+	}
+	return !integrations.Enabled(switches, integrations.Webhooks)
 }
 
 // find returns the value that an object has under a name, or missing if there is none. The object

@@ -39,7 +39,7 @@ var walkCases = []testCase{
 }
 
 var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", func(k *kit) {
-	steps := 3000
+	steps := 1000
 	if k.traits.Share {
 		steps = 600
 	}
