@@ -97,7 +97,7 @@ func (s *Store) Changes(ctx context.Context, since uint64) (changed []store.Docu
 			}
 			c := store.DocumentChange{Version: m.Sequence, Removed: len(m.Data) == 0}
 			c.Folder, c.Name = splitPath(path)
-			if changed = append(changed, c); len(changed) == changesPage {
+			if changed = append(changed, c); len(changed) == store.MaxChanges {
 				return m.Sequence, nil
 			}
 		}
@@ -109,5 +109,3 @@ func (s *Store) Changes(ctx context.Context, since uint64) (changed []store.Docu
 	}
 	return changed, upTo, nil
 }
-
-const changesPage = 1000 // changes that Changes returns at most

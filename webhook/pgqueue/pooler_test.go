@@ -10,16 +10,24 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// The store passes the same suite behind a pooler that gives each transaction another
-// connection.
+// TestStoreBehindPooler runs the conformance suite behind a pooler that gives each transaction
+// another connection.
+func TestStoreBehindPooler(t *testing.T) {
+	soakenv.Only(t, "postgres-random")
+	address(t)
+	testVirtual(t, server.Pool(t), pgx.QueryExecModeExec)
+}
+
+// Every statement works behind a pooler that gives each transaction another connection, in all modes
+// of pgx without prepared statements.
 func TestPooler(t *testing.T) {
 	address(t)
 	url := server.Pool(t)
-	t.Run("exec", func(t *testing.T) { testVirtual(t, url, pgx.QueryExecModeExec) })
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			c, err := pgxpool.ParseConfig(url)
 			if err != nil {

@@ -119,9 +119,6 @@ func (s *Store) SetDocument(ctx context.Context, d store.Document) (version uint
 	return version, err
 }
 
-// changesPage is how many changes Changes returns at most.
-const changesPage = 1000
-
 // Changes implements store.DocumentStore.
 func (s *Store) Changes(ctx context.Context, since uint64) (changed []store.DocumentChange, upTo uint64, err error) {
 	var latest, forgotten int64
@@ -134,7 +131,7 @@ func (s *Store) Changes(ctx context.Context, since uint64) (changed []store.Docu
 		}
 		return c, err
 	}
-	changed, err = listed(ctx, s.db, "reading changes of documents", scan, changesSQL, from, changesPage)
+	changed, err = listed(ctx, s.db, "reading changes of documents", scan, changesSQL, from, store.MaxChanges)
 	switch {
 	case err != nil:
 		return nil, 0, err
@@ -142,8 +139,8 @@ func (s *Store) Changes(ctx context.Context, since uint64) (changed []store.Docu
 		return nil, 0, store.ErrTooOld
 	case changed[0].Version == 0: // only the row of document_state
 		return nil, uint64(latest), nil
-	case len(changed) == changesPage:
-		return changed, changed[changesPage-1].Version, nil
+	case len(changed) == store.MaxChanges:
+		return changed, changed[store.MaxChanges-1].Version, nil
 	}
 	return changed, uint64(latest), nil
 }

@@ -124,7 +124,7 @@ var documentCases = []testCase{
 			return upTo
 		}
 		begin := latest()
-		for i := range 1100 { // more than a store returns at once
+		for i := range store.MaxChanges + 50 {
 			k.write(fmt.Sprint("folder ", i%3), fmt.Sprint(i), []byte("1"), 0)
 		}
 		if got, want := latest(), k.latest; got < want {
@@ -148,14 +148,13 @@ var documentCases = []testCase{
 		k.write("folder 1", "1", []byte("5"), k.documents.version(path{"folder 1", "1"})-1) // a conflict changes nothing
 		k.compareChanges(latest())
 		if k.traits.Bubble {
-			k.pass(2 * store.RememberRemoved)
 			k.write("new", "new", []byte("1"), 0)
 			before := latest()
 			k.write("new", "new", nil, k.documents.version(path{"new", "new"}))
 			k.pass(store.RememberRemoved / 2)
 			k.write("new", "newer", []byte("1"), 0)
 			k.compareChanges(before)
-			k.pass(3 * store.RememberRemoved)
+			k.pass(store.RememberRemoved)
 			k.write("new", "newest", []byte("1"), 0)
 			if changed, _, err := s.Changes(k.ctx, middle); err != nil && !errors.Is(err, store.ErrTooOld) {
 				k.Fatalf("Changes after hours = %v, %v, want changes or ErrTooOld", changed, err)

@@ -28,8 +28,8 @@ type DocumentStore interface {
 	// than that of every change before it, of any document. All nodes see the change at once.
 	SetDocument(ctx context.Context, d Document) (version uint64, err error)
 	// Changes returns the documents of all folders that have changed since a version, in the order of
-	// their versions, each with its latest change. It returns some thousand of them at most, and upTo,
-	// the version up to which it has looked: the caller goes on from there until there are no more.
+	// their versions, each with its latest change. It returns up to MaxChanges of them, and upTo, the
+	// version up to which it has looked: the caller goes on from there until there are no more.
 	// A store remembers a removal for RememberRemoved or longer. If it has forgotten one since the
 	// version, the error is ErrTooOld: then the caller reads what it needs anew. With Latest as since
 	// there are no changes, and upTo is the version of the latest change.
@@ -56,6 +56,9 @@ type TxDocuments interface {
 
 // Latest stands for the version of the latest change of any document; see DocumentStore.Changes.
 const Latest = ^uint64(0)
+
+// MaxChanges is how many changes DocumentStore.Changes returns at most.
+const MaxChanges = 250
 
 // RememberRemoved is how long a store remembers at least that a document was removed.
 const RememberRemoved = time.Hour
@@ -110,10 +113,7 @@ type change struct {
 
 type path struct{ folder, name string }
 
-const (
-	maxChanges = 20_000 // that are remembered
-	changePage = 1000   // that Changes returns
-)
+const maxRemembered = 20_000 // changes, by DocumentChanges
 
 // Add adds a change, whose Version is greater than that of all others.
 func (m *DocumentChanges) Add(c DocumentChange, now time.Time) {
@@ -123,7 +123,7 @@ func (m *DocumentChanges) Add(c DocumentChange, now time.Time) {
 	m.latest, m.versions[path{c.Folder, c.Name}] = c.Version, c.Version
 	m.changes = append(m.changes, change{c, now})
 	n := 0
-	for n < len(m.changes)-maxChanges || now.Sub(m.changes[n].at) > RememberRemoved {
+	for n < len(m.changes)-maxRemembered || now.Sub(m.changes[n].at) > RememberRemoved {
 		old := &m.changes[n]
 		if at := (path{old.Folder, old.Name}); m.versions[at] == old.Version {
 			delete(m.versions, at)
@@ -151,7 +151,7 @@ func (m *DocumentChanges) Since(since uint64) (changed []DocumentChange, upTo ui
 	}
 	from, _ := slices.BinarySearchFunc(m.changes, since+1, func(c change, version uint64) int { return cmp.Compare(c.Version, version) })
 	for _, c := range m.changes[from:] {
-		if len(changed) == changePage {
+		if len(changed) == MaxChanges {
 			return changed, upTo, nil
 		}
 		upTo = c.Version

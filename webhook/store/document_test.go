@@ -32,17 +32,17 @@ func TestDocumentChangesForgetOldOnes(t *testing.T) {
 	if changed, _, err := m.Since(3); len(changed) != 1 || err != nil {
 		t.Errorf("Since(3) = %v, %v, want that of c", changed, err)
 	}
-	for i := range maxChanges {
+	for i := range maxRemembered {
 		set(fmt.Sprint(i%10), uint64(5+i), []byte("x"), at.Add(RememberRemoved+1))
 	}
 	if _, _, err := m.Since(3); !errors.Is(err, ErrTooOld) {
-		t.Errorf("Since(3) after %d changes = %v, want ErrTooOld", maxChanges, err)
+		t.Errorf("Since(3) after %d changes = %v, want ErrTooOld", maxRemembered, err)
 	}
-	if changed, upTo, err := m.Since(4); len(changed) != 10 || upTo != uint64(4+maxChanges) || err != nil {
+	if changed, upTo, err := m.Since(4); len(changed) != 10 || upTo != uint64(4+maxRemembered) || err != nil {
 		t.Errorf("Since(4) = %d changes up to %d, %v, want the ten documents that changed", len(changed), upTo, err)
 	}
-	if _, upTo, err := m.Since(Latest); upTo != uint64(4+maxChanges) || err != nil {
-		t.Errorf("Since(Latest) = %d, %v, want %d", upTo, err, 4+maxChanges)
+	if _, upTo, err := m.Since(Latest); upTo != uint64(4+maxRemembered) || err != nil {
+		t.Errorf("Since(Latest) = %d, %v, want %d", upTo, err, 4+maxRemembered)
 	}
 	m.Forget(200_000)
 	if _, _, err := m.Since(199_999); !errors.Is(err, ErrTooOld) {
