@@ -87,9 +87,12 @@ var runs = []run{
 		{"the same million, fetched and settled", "Waiting/deliveries=1000000/destinations=10000", "drained/s", "/s"},
 	}},
 	{"erase", "webhook/filequeue", "^BenchmarkErase$", glance, glance, []value{
-		{"a user with 10,000 of a million in files is erased", "Erase", "erase-s", " s"},
-		{"the longest `Put` beside the erasure", "Erase", "beside-ms", " ms"},
-		{"the longest `Put` without it", "Erase", "alone-ms", " ms"},
+		{"a user with 10,000 of a million in files is erased", "Erase/kept=false", "erase-s", " s"},
+		{"the longest `Put` beside the erasure", "Erase/kept=false", "beside-ms", " ms"},
+		{"the longest `Put` without it", "Erase/kept=false", "alone-ms", " ms"},
+		{"a user with 10,000 of a million that were delivered to 10,000 destinations is erased", "Erase/kept=true", "erase-s", " s"},
+		{"the same million: heap for each", "Erase/kept=true", "heap-B/kept", " B"},
+		{"the same million, a page of 50 of one destination", "Erase/kept=true", "page-ms", " ms"},
 	}},
 	{"audience", "audience", "^BenchmarkAudience$/order=sorted$", []string{"-benchtime", "1x", "-audience", "1000000"}, glance, []value{
 		{"an audience of a million members, created", "Audience/order=sorted", "created-members/s", " members/s"},

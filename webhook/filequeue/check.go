@@ -87,6 +87,16 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 		return nil, err
 	}
 	ld.documents = ld.store.index.countDocuments(func(err error) { ld.report("%v; the documents there are missing", err) })
+	for _, t := range ld.store.index.history.tables {
+		t.sum.n = 0
+		for _, err := range t.records(nil, func(err error) { ld.report("%v; the delivered deliveries there are missing", err) }) {
+			if err != nil {
+				closeFiles(ld.store)
+				return nil, err
+			}
+			t.sum.n++
+		}
+	}
 	ld.progress(of - read) // what could not be opened
 	return ld, nil
 }

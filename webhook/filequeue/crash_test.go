@@ -32,6 +32,7 @@ func testCrash(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	d := smallDisk(seed)
 	l := newLedger(t, rnd)
+	l.keeps = seed%2 == 0
 	defer l.close()
 	for life := range 12 {
 		d.CrashAt(1 + rnd.IntN(1+rnd.IntN(600)))
@@ -53,7 +54,7 @@ func testCrash(t *testing.T, seed uint64) {
 		if rnd.IntN(4) == 0 { // another crash while the store opens
 			d = d.Reboot(loss)
 			d.CrashAt(1 + rnd.IntN(60))
-			if s, err := filequeue.OpenOn(d, filequeue.Config{Logger: quiet}); err == nil {
+			if s, err := filequeue.OpenOn(d, l.config(filequeue.Config{})); err == nil {
 				s.Close()
 			}
 		}
@@ -80,6 +81,7 @@ func testFailingDisk(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	d := smallDisk(seed)
 	l := newLedger(t, rnd)
+	l.keeps = seed%2 == 0
 	defer l.close()
 	faults := rand.New(rand.NewPCG(seed, 3))
 	var mu sync.Mutex // guards faults

@@ -152,11 +152,14 @@ func TestDamagedTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []int{0, 100, len(whole) / 2, len(whole) - 20, len(whole) - 10, len(whole) - 1, -1} {
+	for _, at := range []int{0, 100, len(whole) / 2, len(whole) - 20, len(whole) - 10, len(whole) - 1, -1, -2} {
 		spoiled := bytes.Clone(whole)
-		if at < 0 {
+		switch at {
+		case -1:
 			spoiled = spoiled[:len(whole)/2]
-		} else {
+		case -2:
+			clear(spoiled[len(whole)/2:])
+		default:
 			spoiled[at] ^= 1
 		}
 		if err := os.WriteFile(tables[0], spoiled, 0o600); err != nil {

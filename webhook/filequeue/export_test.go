@@ -9,6 +9,19 @@ import (
 // OpenOn is Open on a disk.
 func OpenOn(d disk.Disk, c Config) (*Store, error) { return Open(disk.Mount(d), c) }
 
+// KeepInTables makes the janitor move what was delivered to a table as soon as it has so many bytes.
+func (s *Store) KeepInTables(bytes int64) {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	s.index.historyBytes = bytes
+}
+
+// AwaitJanitor waits for what the janitor does now.
+func (s *Store) AwaitJanitor() {
+	s.janitor.busy <- struct{}{}
+	s.janitor.resume()
+}
+
 // OpenUnsynced is Open without syncs, for tests that do not simulate a loss of power.
 func OpenUnsynced(dir string, c Config) (*Store, error) {
 	c, err := c.withDefaults()

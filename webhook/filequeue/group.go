@@ -82,6 +82,9 @@ func (g *group) transit(ts []transition) (moved int) {
 				if t.record.kind == 0 {
 					t.record.kind = waitingKind(t.claim.retry)
 				}
+				if t.record.kind == kindDelivered && g.index.history.bytes >= g.index.historyMost {
+					t.record, t.unkept = record{kind: kindGone}, true
+				}
 			}
 		}
 		if !t.moved {
@@ -115,7 +118,7 @@ func (g *group) store(ts []transition, maxBytes int64) error {
 		switch {
 		case bytes > maxBytes:
 			return store.ErrTooLarge
-		case g.index.segs.live()+g.index.documents.tableBytes()+g.bytes > maxBytes:
+		case g.index.segs.live()+g.index.tableBytes()+g.bytes > maxBytes:
 			return store.ErrQueueFull
 		}
 	}

@@ -20,7 +20,9 @@ type index struct {
 	changed       store.Signal        // has a value if there are news
 	claims        map[uint64]*claim   // by id
 	lastClaim     uint64              // the latest id; ids are not used again, and 0 is none
-	kept          int64               // the bytes of all histories
+	history       history
+	historyBytes  int64 // the janitor moves entries with this Size or more to a table
+	historyMost   int64 // with this Size or more of entries, no other delivery is kept
 	seen          *store.Window
 	documents     documents
 	number        uint32       // of the latest table
@@ -121,16 +123,17 @@ func (x *index) push(id queueID, e entry) {
 	if x.watched[e.seq] {
 		x.moved = append(x.moved, leaving(id, e.rank()))
 	}
-	if id.kind == kindDelivered {
-		x.kept += e.bytes()
-		x.tidy.Set()
+	if h := &x.history; id.kind == kindDelivered {
+		if h.n, h.bytes = h.n+1, h.bytes+e.bytes(); h.n == 1 || h.bytes >= x.historyBytes {
+			x.tidy.Set()
+		}
 	}
 }
 
 // remove removes an entry from a queue, and reports whether there was one.
 func (x *index) remove(id queueID, at rank) (e entry, ok bool) {
 	if e, ok = x.queue(id).remove(at); ok && id.kind == kindDelivered {
-		x.kept -= e.bytes()
+		x.history.n, x.history.bytes = x.history.n-1, x.history.bytes-e.bytes()
 	}
 	return e, ok
 }

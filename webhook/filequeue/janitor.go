@@ -13,7 +13,8 @@ import (
 )
 
 // A janitor works in the background. It writes hints, flushes the memtable, removes segments without needed records,
-// merges segments with few needed records, and expires the history.
+// merges segments with few needed records, and moves the history to tables, which it removes when they
+// are old.
 type janitor struct {
 	store  *Store
 	ctx    context.Context // ends with the store
@@ -163,62 +164,6 @@ func (j *janitor) leave(g *segment, err error) error {
 	g.later = time.Now().Add(pause)
 	time.AfterFunc(pause, j.store.index.tidy.Set)
 	return nil
-}
-
-// expire removes expired deliveries from the history, the oldest first, a page at a time. It returns
-// when the next one expires, or zero.
-func (j *janitor) expire() (next time.Time, err error) {
-	for {
-		expired, next := j.expired()
-		if len(expired) == 0 {
-			return next, nil
-		}
-		for some := range slices.Chunk(expired, page) {
-			if _, err := j.store.transit(j.ctx, some); err != nil {
-				return time.Time{}, err
-			}
-		}
-	}
-}
-
-// expired returns transitions of expired deliveries, and when the next one expires. If the history is
-// too large, it looks at the oldest of 64 equal spans of time.
-func (j *janitor) expired() (ts []transition, next time.Time) {
-	x, c, now := j.store.index, &j.store.config, j.store.Now()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var oldest, aged time.Time
-	for _, l := range x.lanes {
-		oldest = earlier(oldest, l.history.first().dueAt())
-	}
-	if oldest.IsZero() {
-		return nil, next
-	}
-	if c.HistoryAge != store.Unlimited {
-		aged, next = now.Add(-c.HistoryAge), oldest.Add(c.HistoryAge)
-	}
-	until, excess := aged, int64(0)
-	if c.HistoryBytes != store.Unlimited && x.kept > c.HistoryBytes {
-		excess = x.kept - c.HistoryBytes
-		if span := oldest.Add(max(now.Sub(oldest), 0) / 64); span.After(until) {
-			until = span
-		}
-	}
-	var old []found
-	for name, l := range x.lanes {
-		for e := range l.history.until(until.UnixMicro()) {
-			old = append(old, found{entry: e, in: queueID{kindDelivered, name}})
-		}
-	}
-	slices.SortFunc(old, func(a, b found) int { return a.entry.rank().compare(b.entry.rank()) })
-	for _, f := range old {
-		if excess <= 0 && (aged.IsZero() || f.entry.dueAt().After(aged)) {
-			break
-		}
-		excess -= f.entry.bytes()
-		ts = append(ts, leaving(f.in, f.entry.rank()))
-	}
-	return ts, next
 }
 
 // choose returns the next segment to retire, or nil. The first choice is a copied segment; see

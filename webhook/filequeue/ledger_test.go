@@ -37,6 +37,8 @@ type ledger struct {
 	turns    map[string]int             // the order of the deliveries that have a key, if it is known
 	turn     int                        // the latest one
 	damaged  bool                       // something is missing, and was reported
+	keeps    bool                       // what was delivered is kept
+	forgets  bool                       // some of that may be gone, as it was too much
 }
 
 // A paper has the states that a document may be in: its possible values, of which "" means removed,
@@ -46,10 +48,11 @@ type paper struct {
 	version uint64
 }
 
-// The states of a delivery are these two, and the results of state and stateDead.
+// The states of a delivery are these three, and the results of state and stateDead.
 const (
 	nothing = "nothing" // it is not stored
 	done    = "done"
+	kept    = "kept" // it was delivered, and is in the history
 )
 
 func state(d *store.Delivery) string {
@@ -69,12 +72,19 @@ func newLedger(t *testing.T, rnd *rand.Rand) *ledger {
 }
 
 func (l *ledger) open(d disk.Disk, c filequeue.Config) error {
-	c.Logger = quiet
-	s, err := filequeue.OpenOn(d, c)
+	s, err := filequeue.OpenOn(d, l.config(c))
 	if err == nil {
 		l.s, l.held = s, nil
 	}
 	return err
+}
+
+func (l *ledger) config(c filequeue.Config) filequeue.Config {
+	c.Logger = quiet
+	if l.keeps {
+		c.HistoryAge, c.HistoryBytes = store.Unlimited, 256<<10 // in tables of 16 KB
+	}
+	return c
 }
 
 // close closes the store.
@@ -125,6 +135,9 @@ func (l *ledger) step() {
 		l.checkOrder()
 	}
 	synctest.Wait() // for background work, so that each seed gives the same steps every time
+	if c, err := l.s.Count(ctx); l.s.Unkept() > 0 || err == nil && c.DeliveredBytes > 200<<10 {
+		l.forgets = true
+	}
 }
 
 // write changes or removes a document. Some values are so long that the memtable is soon full.
@@ -202,7 +215,9 @@ func (l *ledger) settle(n int) {
 		ss[i] = store.Settlement{Verdict: store.Verdict(1 + l.rnd.IntN(4)), At: l.s.Now(), Reason: store.ReasonExpired}
 		switch ss[i].Verdict {
 		case store.Done:
-			after[i] = done
+			if after[i] = done; l.keeps {
+				after[i] = kept
+			}
 		case store.Retry:
 			d.Tries++
 			d.Due, d.Expires = l.s.Now().Add(time.Duration(l.rnd.IntN(3000))*time.Millisecond), l.s.Now().Add(time.Hour)
@@ -223,23 +238,29 @@ func (l *ledger) settle(n int) {
 			l.set(id(&l.held[i]), nil, "", after[i])
 		} else {
 			l.set(id(&l.held[i]), err, state(&l.held[i]), after[i])
+			if after[i] == kept { // Unkept does not count those of a commit in doubt
+				l.may[id(&l.held[i])][done] = true
+			}
 		}
 	}
 	l.held = append(l.held[:0], l.held[settled:]...)
 }
 
-// retryOrDiscard retries or discards some of the dead letters.
+// retryOrDiscard retries some of the dead letters, and discards some of them and of what is kept.
 func (l *ledger) retryOrDiscard() {
-	for d, err := range store.Records(l.Context(), l.s, store.Query{States: []store.State{store.StateDead}}) {
+	for d, err := range store.Records(l.Context(), l.s, store.Query{States: []store.State{store.StateDead, store.StateDelivered}}) {
 		if err != nil {
 			return
 		}
-		was := stateDead(&d)
-		switch l.rnd.IntN(6) {
-		case 0:
+		was, n := stateDead(&d), 6
+		if d.State == store.StateDelivered {
+			was, n = kept, 60
+		}
+		switch m := l.rnd.IntN(n); {
+		case m == 0:
 			_, _, err := l.s.Discard(l.Context(), d.Ref())
 			l.set(id(&d.Delivery), err, was, done)
-		case 1:
+		case m == 1 && was != kept:
 			d.Tries, d.Due = 0, l.s.Now() // the clock of the bubble stands still until then
 			_, _, err := l.s.Retry(l.Context(), d.Ref())
 			if l.set(id(&d.Delivery), err, was, state(&d.Delivery)); err == nil {
@@ -270,7 +291,8 @@ func (l *ledger) states() map[string]string {
 		switch {
 		case err != nil:
 			l.Fatalf("List: %v", err)
-		case d.State == store.StateDelivered: // it counts as done
+		case d.State == store.StateDelivered:
+			note(&d.Delivery, kept)
 		case d.State == store.StateDead:
 			note(&d.Delivery, stateDead(&d))
 		default:
@@ -314,11 +336,14 @@ func (l *ledger) check() {
 	for _, name := range slices.Sorted(maps.Keys(l.may)) {
 		may := l.may[name]
 		is := got[name]
-		if is == "" {
+		switch {
+		case is != "":
+		case may[kept] && l.forgets:
+			is = kept
+		case may[done]:
+			is = done
+		default:
 			is = nothing
-			if may[done] {
-				is = done
-			}
 		}
 		if !may[is] {
 			l.Fatalf("delivery %s is %s, want one of %v", name, is, slices.Sorted(maps.Keys(may)))
@@ -343,11 +368,13 @@ func (l *ledger) check() {
 	l.together = nil
 	l.checkDocuments()
 	c, err := l.s.Count(l.Context())
-	waiting, dead := 0, 0
+	waiting, dead, delivered := 0, 0, 0
 	for _, may := range l.may {
 		for is := range may {
 			switch {
 			case is == nothing || is == done:
+			case is == kept:
+				delivered++
 			case is[0] == 'w':
 				waiting++
 			default:
@@ -355,8 +382,8 @@ func (l *ledger) check() {
 			}
 		}
 	}
-	if err != nil || c.Waiting != waiting || c.Dead != dead || l.s.Lost() != 0 {
-		l.Fatalf("Count = %+v, %v, and %d lost; want %d waiting, %d dead", c, err, l.s.Lost(), waiting, dead)
+	if err != nil || c.Waiting != waiting || c.Dead != dead || l.s.Lost() != 0 || c.Delivered != delivered && !l.forgets {
+		l.Fatalf("Count = %+v, %v, and %d lost; want %d waiting, %d dead, %d delivered", c, err, l.s.Lost(), waiting, dead, delivered)
 	}
 }
 

@@ -1,6 +1,7 @@
 package filequeue_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -111,74 +113,175 @@ func benchWaiting(b *testing.B, n, destinations int) {
 	}
 }
 
+// BenchmarkHistory compares deliveries with a history to deliveries without, in turn.
+func BenchmarkHistory(b *testing.B) {
+	for _, destinations := range []int{1, 1000} {
+		b.Run(fmt.Sprint("destinations=", destinations), func(b *testing.B) {
+			var stores [2]*filequeue.Store
+			var loads [2]*bench.Load
+			for with := range loads {
+				s, err := filequeue.Open(b.TempDir(), filequeue.Config{HistoryAge: time.Duration(with) * time.Hour})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer s.Close()
+				stores[with], loads[with] = s, bench.NewLoad(b, s, destinations, 64)
+				loads[with].Forward(bench.Batch)
+			}
+			var took [2]time.Duration
+			n := 0
+			for b.Loop() {
+				for with, l := range loads {
+					took[with] += l.Forward(*bench.Round)
+					stores[with].AwaitJanitor()
+				}
+				n += *bench.Round
+			}
+			if c, err := stores[1].Count(b.Context()); err != nil || c.Delivered != n+bench.Batch || stores[1].Unkept() != 0 {
+				b.Errorf("Count = %+v, %v, and %d are not kept; want %d delivered", c, err, stores[1].Unkept(), n+bench.Batch)
+			}
+			for with, name := range []string{"without", "with"} {
+				b.ReportMetric(float64(n)/took[with].Seconds(), "deliveries/s-"+name)
+			}
+			b.ReportMetric(took[0].Seconds()/took[1].Seconds(), "x-without")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
 // BenchmarkErase reports what others notice while the deliveries of one user are erased. A million
-// deliveries wait, of which every hundredth is the user's. Meanwhile another goroutine puts one
-// delivery after the other. The benchmark reports the longest of these puts without an erasure
-// (alone-ms) and during one (beside-ms), and how long the erasure takes.
+// deliveries to 10,000 destinations wait, or were delivered and are kept; every hundredth is the user's.
+// Meanwhile another goroutine puts one delivery after the other. The benchmark reports the longest of
+// these puts without an erasure (alone-ms) and during one (beside-ms), and how long the erasure takes.
+// Afterwards no file has any of the user's bodies. Of kept ones it also reports how many were put and
+// settled per second, the heap and the disk for each, and what an Open and pages of 50 take.
 func BenchmarkErase(b *testing.B) {
+	for _, kept := range []bool{false, true} {
+		b.Run(fmt.Sprint("kept=", kept), func(b *testing.B) {
+			for b.Loop() {
+				benchErase(b, kept)
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+func benchErase(b *testing.B, kept bool) {
 	const n = 1_000_000
-	s, err := filequeue.Open(b.TempDir(), filequeue.Config{})
+	dir, before, began := b.TempDir(), heap(), time.Now()
+	c := filequeue.Config{HistoryAge: time.Hour, DedupMax: 1000} // which has 40 bytes for each
+	s, err := filequeue.Open(dir, c)
 	if err != nil {
 		b.Fatal(err)
 	}
-	body := make([]byte, 450)
-	delivery := func(i int, user string) store.Put {
-		now := time.Now()
-		return store.Put{Delivery: store.Delivery{Destination: fmt.Sprint("destination-", i%100), ID: fmt.Sprint(i), User: user, Body: body, Accepted: now, Due: now}}
-	}
-	ps, out := make([]store.Put, 1000), make([]store.Result, 1000)
 	id := 0
+	put := func(ps []store.Put, user string) {
+		for j := range ps {
+			id++
+			name, now := user, time.Now()
+			if id%100 > 0 {
+				name = "other"
+			}
+			ps[j] = store.Put{Keep: kept, Delivery: store.Delivery{Destination: fmt.Sprint("destination-", id/100%10_000), ID: fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", id), User: name, Body: fmt.Appendf(nil, "%s's %450d", name, id), Accepted: now, Due: now}}
+		}
+		out := make([]store.Result, len(ps))
+		if err := s.Put(b.Context(), ps, out); err != nil {
+			b.Fatal(err)
+		}
+		if !kept {
+			return
+		}
+		ss := make([]store.Settlement, len(ps))
+		for j := range ps {
+			ps[j].Claim = out[j].Claim
+			ps[j].Attempts = []store.Attempt{{At: ps[j].Due, Took: store.Millis(time.Millisecond), Try: 1, Endpoint: "https://receiver.example/hook", Status: 200, Answer: "ok"}}
+			ss[j] = store.Settlement{Verdict: store.Done, Delivery: ps[j].Delivery}
+		}
+		if _, err := s.Settle(b.Context(), ss); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ps := make([]store.Put, 1000)
+	for range n / len(ps) {
+		put(ps, "erased")
+		s.AwaitJanitor() // which falls behind otherwise, as in no deployment
+	}
+	if kept {
+		b.ReportMetric(n/time.Since(began).Seconds(), "settled/s")
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		began = time.Now()
+		if s, err = filequeue.Open(dir, c); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(time.Since(began).Seconds(), "open-s")
+		b.ReportMetric((heap()-before)/n, "heap-B/kept")
+		b.ReportMetric(float64(sizeOf(b, dir, nil))/n, "disk-B/kept")
+		one := []string{"destination-7"}
+		for metric, q := range map[string]store.Query{
+			"page-ms": {Destinations: one}, "page-oldest-ms": {Destinations: one, Oldest: true}, "page-all-ms": {},
+			"page-until-ms": {Destinations: one, To: time.Now().Add(-5 * time.Second)}, "page-id-ms": {Destinations: one, ID: "none"}, "page-all-id-ms": {ID: "none"},
+		} {
+			began := time.Now()
+			if _, _, err := s.List(b.Context(), q, 0, 50); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(time.Since(began).Seconds()*1e3, metric)
+		}
+	}
 	// longest puts deliveries until done is closed, and returns how long the longest put took.
 	longest := func(done <-chan struct{}) (most time.Duration) {
-		for {
+		for one := ps[:1]; ; {
 			select {
 			case <-done:
 				return most
 			default:
-			}
-			id++
-			began := time.Now()
-			if err := s.Put(b.Context(), []store.Put{delivery(id, "other")}, out[:1]); err != nil {
-				b.Error(err)
-				return most
-			}
-			most = max(most, time.Since(began))
-		}
-	}
-	for b.Loop() {
-		for range n / len(ps) {
-			for j := range ps {
-				id++
-				user := "other"
-				if id%100 == 0 {
-					user = "erased"
-				}
-				ps[j] = delivery(id, user)
-			}
-			if err := s.Put(b.Context(), ps, out); err != nil {
-				b.Fatal(err)
+				began := time.Now()
+				put(one, "another")
+				most = max(most, time.Since(began))
 			}
 		}
-		done := make(chan struct{})
-		var took time.Duration
-		go func() {
-			defer close(done)
-			began := time.Now()
-			if erased, _, err := s.Erase(b.Context(), "erased"); err != nil || erased < n/100 {
-				b.Errorf("Erase = %d, %v, want at least %d", erased, err, n/100)
-			}
-			took = time.Since(began)
-		}()
-		beside := longest(done)
-		later := make(chan struct{})
-		time.AfterFunc(took, func() { close(later) })
-		alone := longest(later)
-		b.ReportMetric(took.Seconds(), "erase-s")
-		b.ReportMetric(beside.Seconds()*1e3, "beside-ms")
-		b.ReportMetric(alone.Seconds()*1e3, "alone-ms")
 	}
-	b.ReportMetric(0, "ns/op")
+	done := make(chan struct{})
+	var took time.Duration
+	go func() {
+		defer close(done)
+		began := time.Now()
+		if erased, _, err := s.Erase(b.Context(), "erased"); err != nil || erased != n/100 {
+			b.Errorf("Erase = %d, %v, want %d", erased, err, n/100)
+		}
+		took = time.Since(began)
+	}()
+	beside := longest(done)
+	if sizeOf(b, dir, []byte("erased's")); b.Failed() {
+		return
+	}
+	later := make(chan struct{})
+	time.AfterFunc(took, func() { close(later) })
+	alone := longest(later)
+	b.ReportMetric(took.Seconds(), "erase-s")
+	b.ReportMetric(beside.Seconds()*1e3, "beside-ms")
+	b.ReportMetric(alone.Seconds()*1e3, "alone-ms")
 	if err := s.Close(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// sizeOf returns the size of the files of a folder. None of them may have the text, unless it is nil.
+func sizeOf(b *testing.B, dir string, text []byte) (size int64) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, f := range files {
+		content, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if os.IsNotExist(err) { // the store has removed it meanwhile
+			continue
+		}
+		if size += int64(len(content)); err != nil || text != nil && bytes.Contains(content, text) {
+			b.Errorf("%s has %q, %v", f.Name(), text, err)
+		}
+	}
+	return size
 }

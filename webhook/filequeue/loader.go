@@ -34,19 +34,21 @@ type loader struct {
 	tail      scanned  // what was read from it
 	err       error    // the first missing segment
 	leftovers []string // files to be removed
-	tables    []ref    // of the latest record of kindTables
-	flushed   uint64   // in that record; 0 until it is found
+	tabled    bool     // the latest record of kindTables is found
+	tables    []ref    // in that record
+	flushed   uint64   // in that record
 	untabled  bool     // a later record of kindTables may be unreadable
 	lost      []ref    // deliveries that cannot be read, and that no kindGone lists yet
 
 	// Check and Rescue set lenient. The loader then uses no hints, writes nothing, goes on when
 	// something is missing, and collects reports in the field missing instead of logging them.
-	lenient   bool
-	ctx       context.Context
-	missing   []string
-	documents int    // how many can be read
-	doubt     string // about the end of the log, if a part of the last commit cannot be read
-	progress  func(n int64)
+	lenient        bool
+	ctx            context.Context
+	missing        []string
+	documents      int    // how many can be read
+	documentTables int    // how many of the field tables have documents
+	doubt          string // about the end of the log, if a part of the last commit cannot be read
+	progress       func(n int64)
 }
 
 // A timedKey is the dedup key of a put, with the time of the put in microseconds.
@@ -90,11 +92,11 @@ func (ld *loader) load() error {
 		return fmt.Errorf("filequeue: %w", err)
 	}
 	found := make(map[uint32]bool)   // the segments
-	tables := make(map[uint32]int64) // the sizes of those that are found
+	tables := make(map[string]int64) // the sizes of those that are found
 	var rs []record
 	for _, file := range slices.Backward(files) {
-		if number, ok := parseTable(file.Name); ok {
-			tables[number] = file.Size
+		if _, number, ok := parseTable(file.Name); ok {
+			tables[file.Name] = file.Size
 			ld.store.index.number = max(ld.store.index.number, number)
 		}
 		id, ok := parseName(file.Name)
@@ -207,7 +209,7 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 		}
 	}
 	for _, p := range c.gaps {
-		ld.unlisted, ld.untabled = ld.unlisted || ld.needed == nil, ld.untabled || ld.flushed == 0
+		ld.unlisted, ld.untabled = ld.unlisted || ld.needed == nil, ld.untabled || !ld.tabled
 		ld.report("%s: %d bytes at %d cannot be read; the deliveries or outcomes in them are missing, and delivered ones may be delivered again", g.id.name(), p.to-p.from, p.from)
 	}
 	return append(dst, c.records...), nil
@@ -218,7 +220,7 @@ func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
 	if r.damaged && !r.delivery() {
 		ld.unlisted = ld.unlisted || ld.needed == nil && r.kind == kindSegments
-		ld.untabled = ld.untabled || ld.flushed == 0 && r.kind == kindTables
+		ld.untabled = ld.untabled || !ld.tabled && r.kind == kindTables
 		ld.report("%s: a record at %d cannot be read; a document may be missing, or deliveries that were done may be delivered again", g.id.name(), r.pos.off)
 		return
 	}
@@ -254,8 +256,8 @@ func (ld *loader) apply(g *segment, r *record) {
 			}
 		}
 	case kindTables:
-		if ld.flushed == 0 {
-			ld.tables, ld.flushed = r.refs(), uint64(r.due)
+		if !ld.tabled {
+			ld.tabled, ld.tables, ld.documentTables, ld.flushed = true, r.refs(), int(r.size), uint64(r.due)
 			ld.store.index.documents.flushed = ld.flushed
 		}
 	default:
@@ -313,8 +315,8 @@ func (ld *loader) put(g *segment, r *record) {
 		ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.store.index.segs[state.pos.seg].id.name(), state.pos.off, destination)
 	}
 	ld.store.index.count(&e, 1)
-	if k == kindDelivered {
-		ld.store.index.kept += e.bytes()
+	if h := &ld.store.index.history; k == kindDelivered {
+		h.n, h.bytes = h.n+1, h.bytes+e.bytes()
 	}
 	l := ld.store.index.lanes[string(destination)] // this look-up allocates no string; the method lane does
 	if l == nil {
@@ -363,7 +365,10 @@ func (ld *loader) reportOn(x *index) Report {
 	for _, l := range x.lanes {
 		r.Dead, r.Delivered = r.Dead+l.dead.len, r.Delivered+l.history.len
 	}
-	r.Bytes, r.Needed = x.documents.tableBytes(), x.documents.tableBytes()
+	for _, t := range x.history.tables {
+		r.Delivered += t.sum.n
+	}
+	r.Bytes, r.Needed = x.tableBytes(), x.tableBytes()
 	for _, g := range x.segs {
 		r.Bytes, r.Needed = r.Bytes+g.end, r.Needed+g.needed()
 	}
@@ -378,7 +383,7 @@ func (ld *loader) copyTo(s *Store) error {
 		return nil
 	}, alone, true)
 	if err == nil {
-		err = ld.copyDocuments(s)
+		err = ld.copyTables(s)
 	}
 	for some := range slices.Chunk(ld.keys, maxKeys) {
 		var b []byte
@@ -409,17 +414,24 @@ func (ld *loader) copyTo(s *Store) error {
 	})
 }
 
-// copyDocuments copies the documents that can be read to a table of a new store.
-func (ld *loader) copyDocuments(s *Store) error {
-	ds := &ld.store.index.documents
-	m, unpin := ds.merger("", len(ds.tables), func(error) {}) // reportOn has reported the error
-	defer unpin()
-	if ld.documents == 0 {
-		return nil
-	}
+// copyTables copies the documents, and the kept deliveries in tables, that can be read to tables of a new
+// store.
+func (ld *loader) copyTables(s *Store) error {
 	if err := s.janitor.hold(ld.ctx); err != nil {
 		return err
 	}
 	defer s.janitor.resume()
-	return s.janitor.install(0, ld.seq, m, true)
+	reported := func(error) {} // by inspect
+	for _, t := range ld.store.index.history.tables {
+		if err := s.janitor.install(&s.index.history.tables, historyRows(t.records(nil, reported)), nil, 0, nil); err != nil {
+			return err
+		}
+	}
+	if ld.documents == 0 {
+		return nil
+	}
+	ds := &ld.store.index.documents
+	m, unpin := ds.merger("", len(ds.tables), reported)
+	defer unpin()
+	return s.janitor.install(&s.index.documents.tables, m.all(true), nil, ld.seq, nil)
 }

@@ -18,7 +18,7 @@ import (
 // a mark each; see manifest.set. Each page has one line, with spaces behind the text.
 const (
 	manifestMagic = "hookferry store "
-	manifestStart = manifestMagic + "8"
+	manifestStart = manifestMagic + "9"
 	manifestPage  = 4096
 )
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Open opens the store in a folder. It creates a missing folder, which only the owner may use. It
@@ -60,6 +61,10 @@ func open(d disk.Disk, c Config) (_ *Store, err error) {
 	}
 	s.writer = newWriter(d, c.Logger, s.index, m)
 	s.writer.seq, s.writer.number = ld.seq+1, ld.number
+	if s.index.historyBytes = s.writer.segmentBytes; c.HistoryBytes != store.Unlimited {
+		s.index.historyBytes = min(s.index.historyBytes, c.HistoryBytes/16)
+	}
+	s.index.historyMost = 4 * s.index.historyBytes
 	if ld.latest != nil {
 		if err := s.writer.resume(ld.latest, &ld.tail); err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 
@@ -124,6 +125,11 @@ func (r *reader) decode(p *pinned, b []byte, d *store.Record) (whole record, err
 		err = nil
 	}
 	return whole, err
+}
+
+// skip complains of a damaged part of a table of the history.
+func (r *reader) skip(err error) {
+	r.complain("a part of the history cannot be read, and is missing from lists", math.MaxUint64, &store.Record{}, err)
 }
 
 // maxTold bounds reader.told. Once that is full, complain logs further deliveries each time they are

@@ -49,7 +49,7 @@ const (
 	kindFresh kind = iota + 1
 	kindRetry
 	kindDead
-	kindDelivered // the delivery is in the history
+	kindDelivered // the delivery is kept, and not yet in a table
 	// kindGone lists records that are not needed any more: deliveries that were delivered,
 	// discarded, erased or lost. The tag has the sequence number and
 	// the segment of each, as uvarints. The size is the number of lost deliveries among them, which
@@ -68,10 +68,10 @@ const (
 	// number the next unused one. The store also writes a record of this kind before it removes a
 	// segment.
 	kindSegments
-	// kindTables lists the tables that the store needs, the newest first. The tag has two uvarints
-	// for each: the size of the file, and the number. due is the version up to which the tables
-	// have all changes of documents; later ones are in the log. If the store has tables, each
-	// segment has such a record after its first one. Each change of the tables writes one, too.
+	// kindTables lists the tables that the store needs: as many of documents as its size says, the newest
+	// first, and then those of the history. The tag has two uvarints for each: the size of the file, and
+	// the number. due is the version up to which the tables have all changes of documents; later ones are
+	// in the log. Each segment has one behind its first record, and each change of the tables writes one.
 	kindTables
 	kindEnd // behind the last kind
 

@@ -14,8 +14,9 @@
 //
 // The index in memory has 40 bytes for each waiting delivery and for each dead letter, about 40
 // bytes for each remembered put (Config.DedupMax), and about 60 for each key of waiting deliveries.
-// Of documents it has the latest changes, up to 1 MB, and a path for each 16 KB of the tables: files
-// of documents that never change, and that the janitor merges. Bodies are read from the disk, where
+// Documents, and deliveries that are kept after they were delivered, are in tables: sorted files that
+// never change. Of them the index has a path for each 16 KB, and the latest changes: up to 1 MB of
+// documents, and entries for 32 MB of deliveries. Bodies are read from the disk, where
 // the system usually has them in its cache. For a fast start, each sealed segment but the latest ends
 // with a hint, which has all that the index needs from it. Open goes on with the latest segment.
 //
@@ -29,14 +30,14 @@
 // To read the code, begin with record.go (the format), then writer.go and group.go (how records get
 // to the disk), index.go and loader.go (what is in memory, and how Open builds it), transition.go
 // (how a stored delivery changes), order.go (which of those with one key is first), reader.go (how it
-// is read), store_documents.go and table.go
-// (documents), and janitor.go (how disk space is freed).
+// is read), store_documents.go and table.go (documents), history.go (what was delivered), and janitor.go (how disk space is freed).
 package filequeue
 
 import (
 	"context"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,10 +113,13 @@ func (s *Store) Now() time.Time { return s.disk.Now().UTC().Truncate(time.Micros
 func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
 	err = s.view(ctx, func(x *index) {
 		c = store.Counts{
-			Waiting: x.waiting(), Claimed: len(x.claims), DeliveredBytes: x.kept,
+			Waiting: x.waiting(), Claimed: len(x.claims), Delivered: x.history.n, DeliveredBytes: x.keptBytes(),
+		}
+		for _, t := range x.history.tables {
+			c.Delivered += t.sum.n
 		}
 		for _, l := range x.lanes {
-			c.Dead, c.DeadBytes, c.Delivered = c.Dead+l.dead.len, c.DeadBytes+l.dead.bytes, c.Delivered+l.history.len
+			c.Dead, c.DeadBytes = c.Dead+l.dead.len, c.DeadBytes+l.dead.bytes
 			c.Behind += l.behind.len
 			c.OldestDead = earlier(c.OldestDead, l.dead.first().dueAt())
 			c.Oldest = earlier(c.Oldest, l.head().Earliest())
@@ -165,7 +169,7 @@ func closeFiles(s *Store) {
 	for _, g := range s.index.segs {
 		g.unpin()
 	}
-	for _, t := range s.index.documents.tables {
+	for _, t := range slices.Concat(s.index.documents.tables, s.index.history.tables) {
 		t.unpin()
 	}
 	if w := s.writer; w != nil {

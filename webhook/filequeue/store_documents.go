@@ -18,7 +18,7 @@ import (
 
 // Changes of documents are records of the log, and rows of the memtable. When the memtable has
 // memtableBytes, the janitor writes its rows to a table, and merges tables, so that there are few. A
-// record of kindTables says which tables the store needs; each segment has one near its beginning.
+// record of kindTables says which tables the store needs; each segment has one behind its first record.
 
 // documents are the documents of a store. index.mu guards the fields.
 type documents struct {
@@ -41,23 +41,16 @@ func (ds *documents) find(path string) (i int, found bool) {
 	return slices.BinarySearchFunc(ds.memtable, path, func(r *memrow, path string) int { return strings.Compare(r.path, path) })
 }
 
-// tableBytes returns the sum of the sizes of all tables.
-func (ds *documents) tableBytes() (n int64) {
-	for _, t := range ds.tables {
-		n += t.size
-	}
-	return n
-}
-
-// tablesRecord returns the record of kindTables that lists tables, which have all changes up to a
-// version.
-func tablesRecord(tables []*table, flushed uint64) record {
+// tablesRecord returns the record of kindTables that lists tables of documents, which have all changes
+// up to a version, and those of the history.
+func tablesRecord(documents, history []*table, flushed uint64) record {
 	var refs []ref
-	for _, t := range tables {
-		refs = append(refs, ref{uint64(t.size), t.number})
+	for _, t := range slices.Concat(documents, history) {
+		_, number, _ := parseTable(t.name)
+		refs = append(refs, ref{uint64(t.size), number})
 	}
 	r := listing(kindTables, refs)
-	r.due = int64(flushed)
+	r.due, r.size = int64(flushed), uint32(len(documents))
 	return r
 }
 
@@ -274,69 +267,90 @@ func (j *janitor) flush() error {
 	for _, r := range ds.memtable {
 		upTo = max(upTo, r.version)
 	}
-	all := len(ds.tables)
+	old := ds.tables[:n]
+	oldest := n == len(ds.tables)
 	m, unpin := ds.merger("", n, nil)
 	alone, none := ds.merger("", 0, nil)
 	x.mu.Unlock()
 	defer unpin()
 	defer none()
-	err := j.install(n, upTo, m, n == all)
+	err := j.install(&ds.tables, m.all(oldest), old, upTo, nil)
 	if errors.Is(err, ErrDamaged) && n > 0 {
-		err = j.install(0, upTo, alone, false)
+		err = j.install(&ds.tables, alone.all(false), nil, upTo, nil)
 	}
 	return err
 }
 
-// install writes the rows of a merger to a table, in place of the newest n tables and of the rows of
-// the memtable up to a version. The argument oldest says that no older table is left, so that nothing
-// needs to know of removed documents. While install works, nothing else changes the tables.
-func (j *janitor) install(n int, upTo uint64, m merger, oldest bool) error {
-	if len(j.doubtful) > 0 {
-		if err := j.list(nil, 0, 0); err != nil {
-			return err
-		}
+// install writes rows to a table, in place of old ones, as list lists it. While install works, nothing
+// else changes the tables.
+func (j *janitor) install(in *[]*table, rows iter.Seq2[row, error], old []*table, upTo uint64, also func(*group)) error {
+	if err := j.resolve(); err != nil {
+		return err
+	}
+	name := documentTable
+	if in == &j.store.index.history.tables {
+		name = historyTable
 	}
 	j.store.index.mu.Lock()
 	j.store.index.number++
-	number := j.store.index.number
+	name = tableName(name, j.store.index.number)
 	j.store.index.mu.Unlock()
-	t, err := writeTable(j.store.disk, number, func() (r *row, err error) {
-		for r, err = m.next(); oldest && r != nil && r.value == nil; {
-			r, err = m.next()
+	t, err := writeTable(j.store.disk, name, func(yield func(row, error) bool) {
+		for r, err := range rows {
+			if !yield(r, cmp.Or(err, j.ctx.Err())) {
+				return
+			}
 		}
-		return r, cmp.Or(err, j.ctx.Err())
 	})
 	if err == nil {
 		err = j.store.disk.SyncNames()
 	}
 	if err == nil {
-		err = j.list(t, n, upTo)
+		err = j.list(in, t, old, upTo, also)
 	}
 	if err != nil {
 		if t != nil {
 			t.unpin()
-			j.doubtful = append(j.doubtful, tableName(number)) // the record may be on the disk
+			j.doubtful = append(j.doubtful, name) // the record may be on the disk
 		}
 		return err
 	}
 	return j.removeLeftovers()
 }
 
-// list stores which tables are needed: t, unless it is nil, in place of the newest n tables and of the
-// rows of the memtable up to a version.
-func (j *janitor) list(t *table, n int, upTo uint64) error {
-	ds := &j.store.index.documents
-	var old []*table
+// resolve makes leftovers of doubtful tables.
+func (j *janitor) resolve() error {
+	if len(j.doubtful) == 0 {
+		return nil
+	}
+	return j.list(&j.store.index.documents.tables, nil, nil, 0, nil)
+}
+
+// list stores which tables are needed: in the list in, t in place of old ones, unless it is nil, and of
+// the rows of the memtable up to a version. The commit has what also adds to it.
+func (j *janitor) list(in *[]*table, t *table, old []*table, upTo uint64, also func(*group)) error {
+	ds, h := &j.store.index.documents, &j.store.index.history
 	err := j.store.writer.do(j.ctx, func(g *group) error {
-		tables := ds.tables[n:]
+		was := *in
+		var tables []*table
 		if t != nil {
-			tables = append([]*table{t}, tables...)
+			tables = []*table{t}
+		}
+		for _, t := range was {
+			if !slices.Contains(old, t) {
+				tables = append(tables, t)
+			}
 		}
 		upTo = max(upTo, ds.flushed)
-		r := tablesRecord(tables, upTo)
+		*in = tables
+		r := tablesRecord(ds.tables, h.tables, upTo)
+		*in = was
 		g.add(&r)
+		if also != nil {
+			also(g)
+		}
 		g.then(func() {
-			old, ds.tables, ds.flushed = ds.tables[:n], tables, upTo
+			*in, ds.flushed = tables, upTo
 			ds.flushes++
 			flushed := func(r *memrow) bool { return r.version <= upTo }
 			for _, r := range ds.memtable {
@@ -354,7 +368,7 @@ func (j *janitor) list(t *table, n int, upTo uint64) error {
 	}
 	for _, t := range old {
 		t.unpin()
-		j.leftovers = append(j.leftovers, tableName(t.number))
+		j.leftovers = append(j.leftovers, t.name)
 	}
 	j.leftovers, j.doubtful = append(j.leftovers, j.doubtful...), nil
 	return nil
@@ -376,40 +390,48 @@ func (x *index) countDocuments(skip func(error)) (n int) {
 // openTables opens the tables that the log lists. The argument found has the sizes of all tables in the
 // folder. Those that are not listed are removed: the last process did not get to list them, or to
 // remove them.
-func (ld *loader) openTables(found map[uint32]int64) {
+func (ld *loader) openTables(found map[string]int64) {
 	latest := uint32(0)
-	for _, ref := range ld.tables {
+	for i, ref := range ld.tables {
+		of := documentTable
+		if i >= ld.documentTables {
+			of = historyTable
+		}
+		name := tableName(of, ref.seg)
 		latest = max(latest, ref.seg)
-		ld.openTable(ref)
+		ld.openTable(name, int64(ref.seq))
+		delete(found, name)
 	}
-	for _, ref := range ld.tables {
-		delete(found, ref.seg)
-	}
-	for _, number := range slices.Sorted(maps.Keys(found)) {
-		if number < latest || !ld.untabled && ld.err == nil {
-			ld.leftovers = append(ld.leftovers, tableName(number))
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if _, number, _ := parseTable(name); number < latest || !ld.untabled && ld.err == nil {
+			ld.leftovers = append(ld.leftovers, name)
 			continue
 		}
-		ld.report("%s may be needed or not: the part of the log that says this cannot be read; the documents in it may be old", tableName(number))
-		ld.err = cmp.Or(ld.err, fmt.Errorf("%w: it is not known whether %s is needed", ErrDamaged, tableName(number)))
+		ld.report("%s may be needed or not: the part of the log that says this cannot be read; the documents in it may be old, or the deliveries there twice", name)
+		ld.err = cmp.Or(ld.err, fmt.Errorf("%w: it is not known whether %s is needed", ErrDamaged, name))
 		if ld.lenient {
-			ld.openTable(ref{uint64(found[number]), number})
+			ld.openTable(name, found[name])
 			ts := ld.store.index.documents.tables
-			slices.SortFunc(ts, func(a, b *table) int { return cmp.Compare(b.number, a.number) })
+			slices.SortFunc(ts, func(a, b *table) int { return strings.Compare(b.name, a.name) })
 		}
 	}
 }
 
-// openTable opens a table. The field seq of the argument has the size.
-func (ld *loader) openTable(of ref) {
-	t, err := openTable(ld.store.disk, of.seg, int64(of.seq))
+// openTable opens a table of a size.
+func (ld *loader) openTable(name string, size int64) {
+	in, with := &ld.store.index.documents.tables, "documents"
+	if strings.HasPrefix(name, historyTable) {
+		in, with = &ld.store.index.history.tables, "delivered deliveries"
+	}
+	t, err := openTable(ld.store.disk, name, size)
 	switch {
 	case err == nil:
-		ld.store.index.documents.tables = append(ld.store.index.documents.tables, t)
+		*in = append(*in, t)
+		ld.seq = max(ld.seq, t.sum.high)
 	case errors.Is(err, fs.ErrNotExist):
-		ld.lacks(tableName(of.seg), "documents")
+		ld.lacks(name, with)
 	default:
-		ld.report("%s cannot be opened, and all documents in it are missing: %v", tableName(of.seg), err)
+		ld.report("%s cannot be opened, and all %s in it are missing: %v", name, with, err)
 		ld.err = cmp.Or(ld.err, err)
 	}
 }

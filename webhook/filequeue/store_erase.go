@@ -7,8 +7,9 @@ import (
 )
 
 // Erase implements store.Inspector. It overwrites the bodies and the attempts of the user's
-// deliveries with zeros, in all segments, even if the deliveries have left the store. It leaves
-// claimed deliveries as they are, and counts them. It returns once the zeros are on the disk.
+// deliveries with zeros, in all segments, even if the deliveries have left the store, and replaces the
+// tables of the history that have some. It leaves claimed deliveries as they are, and counts them. It
+// returns once the zeros are on the disk, and the old tables removed.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("filequeue: erasure without a user")
@@ -27,6 +28,11 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	}
 	if err == nil {
 		err = e.each(e.blank)
+	}
+	if err == nil {
+		var cut int
+		cut, err = s.janitor.cut(ctx, func(t *table) (map[uint64]bool, error) { return t.ofUser(user, s.reader.skip) })
+		e.erased += cut
 	}
 	if err != nil {
 		err = fmt.Errorf("filequeue: %w", err)

@@ -1,6 +1,7 @@
 package filequeue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,14 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// A found is an entry of the index, and where it is.
+// A found is an entry of the index, and where it is; or a delivery of a table, of which entry has only
+// the number.
 type found struct {
 	entry   entry
 	in      queueID
 	claimed bool
+	table   *table
+	record  *store.Record // nil until it is read, or if it cannot be
 }
 
 // state returns the state of the delivery.
@@ -57,14 +61,17 @@ func (s *search) add(f found) {
 		return
 	}
 	if s.found = append(s.found, f); len(s.found) >= 2*s.n {
-		s.cut()
-		s.bound = s.found[s.n-1].entry.seq
+		if s.cut(); len(s.found) == s.n {
+			s.bound = s.found[s.n-1].entry.seq
+		}
 	}
 }
 
 // cut sorts what is found, and cuts it to the first n.
 func (s *search) cut() {
 	slices.SortFunc(s.found, func(a, b found) int { return s.listing.Compare(a.entry.seq, b.entry.seq) })
+	// Damage may bring back an entry that is in a table.
+	s.found = slices.CompactFunc(s.found, func(a, b found) bool { return a.entry.seq == b.entry.seq })
 	s.found = s.found[:min(len(s.found), s.n)]
 }
 
@@ -111,7 +118,7 @@ func (x *index) search(l *store.Listing, n int) []found {
 	}
 	for _, c := range x.claims {
 		if l.Query.HasState(store.StateClaimed) && l.Query.HasDestination(c.lane.name) {
-			s.add(found{c.entry, queueID{waitingKind(c.retry), c.lane.name}, true})
+			s.add(found{entry: c.entry, in: queueID{waitingKind(c.retry), c.lane.name}, claimed: true})
 		}
 	}
 	s.cut()
@@ -153,7 +160,7 @@ func (x *index) named(refs []store.Ref) (all []found) {
 	}
 	if claimed > 0 {
 		for _, c := range x.claims {
-			have[store.Ref{Destination: c.lane.name, Seq: c.entry.seq}] = found{c.entry, queueID{waitingKind(c.retry), c.lane.name}, true}
+			have[store.Ref{Destination: c.lane.name, Seq: c.entry.seq}] = found{entry: c.entry, in: queueID{waitingKind(c.retry), c.lane.name}, claimed: true}
 		}
 	}
 	for _, ref := range refs {
@@ -164,24 +171,29 @@ func (x *index) named(refs []store.Ref) (all []found) {
 	return all
 }
 
-// read returns the deliveries that find returns. It leaves out those that were removed meanwhile or
-// cannot be read. If the disk can read none of them, it returns an error.
-func read(ctx context.Context, s *Store, find func(x *index) []found) (all []store.Record, places []found, err error) {
+// read returns the deliveries that find returns, and then what more makes of them, unless it is nil, and
+// of the tables of the history. Those that were removed meanwhile or cannot be read have no record. If the
+// disk can read none of them, read returns an error.
+func (s *Store) read(ctx context.Context, find func(x *index) []found, more func(fs []found, tables []*table) ([]found, error)) (fs []found, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer s.gate.Leave()
 	s.index.mu.Lock()
-	places = find(s.index)
-	pins := make([]pinned, len(places))
-	for i := range places {
-		pins[i] = s.index.segs.pin(places[i].entry, i)
+	fs = find(s.index)
+	pins := make([]pinned, len(fs))
+	for i := range fs {
+		pins[i] = s.index.segs.pin(fs[i].entry, i)
+	}
+	tables := slices.Clone(s.index.history.tables)
+	for _, t := range tables {
+		t.pins.Add(1)
+		defer t.unpin()
 	}
 	s.index.mu.Unlock()
-	all = make([]store.Record, len(places))
 	unread := 0
 	s.reader.load(pins, func(p *pinned, _ *record, d *store.Record, lerr error) {
-		switch f := &places[p.i]; {
+		switch f := &fs[p.i]; {
 		case errors.Is(lerr, errDamaged) && f.state() != store.StateWaiting: // Fetch finds a waiting one
 			s.lose(d, p.entry.seq, lerr, leaving(f.in, p.entry.rank()))
 		case lerr != nil:
@@ -191,13 +203,44 @@ func read(ctx context.Context, s *Store, find func(x *index) []found) (all []sto
 			if d.State = f.state(); d.State == store.StateWaiting || f.claimed {
 				d.At, d.Due = time.Time{}, p.entry.dueAt() // decode sets At where the state cannot be read
 			}
-			all[p.i] = *d
+			read := *d
+			f.record = &read
 		}
 	})
-	if err != nil && unread == len(places) { // the whole disk may be failing
-		return nil, nil, err
+	if err != nil && unread == len(fs) { // the whole disk may be failing
+		return nil, err
 	}
-	return all, places, nil
+	if more == nil {
+		return fs, nil
+	}
+	return more(fs, tables)
+}
+
+// page returns the first n deliveries of a listing that are in its states.
+func (s *Store) page(ctx context.Context, l *store.Listing, n int) ([]found, error) {
+	find := func(x *index) []found { return x.search(l, n) }
+	return s.read(ctx, find, func(fs []found, tables []*table) ([]found, error) {
+		if !l.Query.HasState(store.StateDelivered) {
+			return fs, nil
+		}
+		of := search{listing: *l, n: n, found: fs}
+		if len(fs) == n {
+			of.bound = fs[n-1].entry.seq
+		}
+		slices.SortFunc(tables, func(a, b *table) int {
+			if l.Query.Oldest {
+				return cmp.Compare(a.sum.low, b.sum.low)
+			}
+			return cmp.Compare(b.sum.high, a.sum.high)
+		})
+		for _, t := range tables {
+			if err := of.table(t, s.reader.skip); err != nil {
+				return nil, err
+			}
+		}
+		of.cut()
+		return of.found, readRows(of.found, s.reader.skip)
+	})
 }
 
 // List implements store.Inspector.
@@ -208,19 +251,19 @@ func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) 
 	}
 	at := l
 	for n := min(max, page); ; n = page { // more at once, if the query selects few of the first
-		all, places, err := read(ctx, s, func(x *index) []found { return x.search(&at, n) })
+		fs, err := s.page(ctx, &at, n)
 		if err != nil {
 			return nil, 0, err
 		}
-		for i := range all {
-			if all[i].Seq != 0 && !l.Add(&all[i]) {
+		for i := range fs {
+			if fs[i].record != nil && !l.Add(fs[i].record) {
 				return l.Page, l.Next, nil
 			}
 		}
-		if len(places) < n {
+		if len(fs) < n {
 			return l.Page, 0, nil
 		}
-		at.After = places[len(places)-1].entry.seq
+		at.After = fs[len(fs)-1].entry.seq
 	}
 }
 
@@ -228,36 +271,55 @@ func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) 
 func (s *Store) first(ctx context.Context, q store.Query, after uint64) (seq uint64, at time.Time, err error) {
 	l := store.Listing{Query: &store.Query{Destinations: q.Destinations}, After: after}
 	for n := 1; ; n = page { // more, if the first cannot be read
-		all, places, err := read(ctx, s, func(x *index) []found { return x.search(&l, n) })
-		for i := range all {
-			if all[i].Seq != 0 {
-				return all[i].Seq, all[i].Accepted, nil
+		fs, err := s.page(ctx, &l, n)
+		for i := range fs {
+			if d := fs[i].record; d != nil {
+				return d.Seq, d.Accepted, nil
 			}
 		}
-		if err != nil || len(places) < n {
+		if err != nil || len(fs) < n {
 			return 0, time.Time{}, err
 		}
-		l.After = places[n-1].entry.seq
+		l.After = fs[n-1].entry.seq
 	}
 }
 
 // Get implements store.Inspector.
 func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
-	all, _, err := read(ctx, s, func(x *index) []found { return x.named([]store.Ref{ref}) })
+	find := func(x *index) []found { return x.named([]store.Ref{ref}) }
+	fs, err := s.read(ctx, find, func(fs []found, tables []*table) ([]found, error) {
+		for _, t := range tables {
+			if len(fs) == 0 && t.sum.has(ref.Seq) {
+				f := []found{{entry: entry{seq: ref.Seq}, table: t}}
+				if err := readRows(f, s.reader.skip); err != nil {
+					return nil, err
+				}
+				if d := f[0].record; d != nil && d.Destination == ref.Destination {
+					fs = f
+				}
+			}
+		}
+		return fs, nil
+	})
 	switch {
 	case err != nil:
 		return store.Record{}, err
-	case len(all) == 0 || all[0].Seq == 0:
+	case len(fs) == 0 || fs[0].record == nil:
 		return store.Record{}, store.ErrNoDelivery
 	}
-	return all[0], nil
+	return *fs[0].record, nil
 }
 
 // Keeps implements store.History.
 func (s *Store) Keeps() bool { return s.config.HistoryAge != 0 }
 
-// Unkept implements store.History. A delivery stays where it was stored, so all are kept.
-func (s *Store) Unkept() int64 { return 0 }
+// Unkept implements store.History. It counts what came while the janitor fell behind with tables,
+// or failed to write them.
+func (s *Store) Unkept() int64 {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return s.index.history.unkept
+}
 
 // Retry implements store.Inspector. It stores dead letters again, so on a full disk it returns
 // store.ErrQueueFull.
@@ -294,7 +356,15 @@ func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int,
 		return 0, 0, err
 	}
 	defer s.gate.Leave()
-	return s.each(ctx, refs, nil)
+	if err := s.janitor.hold(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer s.janitor.resume()
+	if n, claimed, err = s.each(ctx, refs, nil); err != nil {
+		return n, claimed, err
+	}
+	cut, err := s.janitor.cut(ctx, func(t *table) (map[uint64]bool, error) { return t.names(refs, s.reader.skip) })
+	return n + cut, claimed, err
 }
 
 // each carries out the transitions that plan returns for the deliveries of refs, a page at a time;
@@ -314,14 +384,14 @@ func (s *Store) each(ctx context.Context, refs []store.Ref, plan func(*found, *s
 					return f.claimed || plan == nil
 				})
 			}
-			all, places, err := read(ctx, s, find)
-			for i := 0; i < len(all) && err == nil; i++ {
+			fs, err := s.read(ctx, find, nil)
+			for i := 0; i < len(fs) && err == nil; i++ {
 				var t transition
 				var ok bool
-				if all[i].Seq == 0 {
+				if fs[i].record == nil {
 					continue
 				}
-				if t, ok, err = plan(&places[i], &all[i]); ok {
+				if t, ok, err = plan(&fs[i], fs[i].record); ok {
 					ts = append(ts, t)
 				}
 			}

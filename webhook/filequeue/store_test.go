@@ -67,11 +67,18 @@ func TestStore(t *testing.T) {
 }
 
 // TestStoreOnSmallDisk has segments of 64 KB, so most cases of the suite use several segments.
+// Its history is in tables of a few deliveries.
 func TestStoreOnSmallDisk(t *testing.T) {
+	history := simulated(filequeue.Config{HistoryAge: 24 * time.Hour}, 8<<20)
 	queuetest.Run(t, simulated(filequeue.Config{}, 32<<20), queuetest.Traits{
 		Durable:  true,
 		Bubble:   true,
 		OpenFull: simulated(filequeue.Config{MaxBytes: 8 << 20}, 32<<20),
+		OpenHistory: func(t testing.TB, dir string) store.Store {
+			s := history(t, dir)
+			s.(*filequeue.Store).KeepInTables(2000)
+			return s
+		},
 	})
 }
 

@@ -2,10 +2,14 @@ package filequeue
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
+	"slices"
 	"sort"
+	"strings"
 	"sync/atomic"
 	"unicode/utf8"
 
@@ -18,8 +22,9 @@ import (
 // Each block, and the index, is followed by its CRC-32C in 4 bytes. The last 8 bytes are the length
 // of the index. Paths and values are preceded by their lengths. All other numbers are uvarints.
 type table struct {
-	number uint32
+	name   string
 	size   int64
+	sum    summary // of a table of the history
 	file   disk.File
 	blocks []block
 	pins   atomic.Int32 // one for the index of the store, and one for each reader; the last unpin closes the file
@@ -52,12 +57,16 @@ func (r *row) document() store.Document {
 	return store.Document{Folder: rest[:n], Name: rest[n:], Value: r.value, Version: r.version}
 }
 
-func tableName(number uint32) string { return fmt.Sprintf("table-%010d", number) }
+// The names of tables begin with what they have: documents or the history.
+const documentTable, historyTable = "table", "history"
+
+func tableName(of string, number uint32) string { return fmt.Sprintf("%s-%010d", of, number) }
 
 // parseTable returns the number of the table with a name. ok reports whether it is the name of one.
-func parseTable(name string) (number uint32, ok bool) {
-	_, err := fmt.Sscanf(name, "table-%d", &number)
-	return number, err == nil && name == tableName(number)
+func parseTable(name string) (of string, number uint32, ok bool) {
+	of, digits, _ := strings.Cut(name, "-")
+	_, err := fmt.Sscanf(digits, "%d", &number)
+	return of, number, err == nil && (of == documentTable || of == historyTable) && name == tableName(of, number)
 }
 
 func (t *table) unpin() {
@@ -66,44 +75,61 @@ func (t *table) unpin() {
 	}
 }
 
-// writeTable writes a table with the rows that next returns, up to a nil. The content is durable when
-// writeTable returns nil, but not the name.
-func writeTable(d disk.Disk, number uint32, next func() (*row, error)) (*table, error) {
-	t := &table{number: number}
+// writeTable writes a table. The content is durable when writeTable returns nil, but not the name.
+func writeTable(d disk.Disk, name string, rows iter.Seq2[row, error]) (*table, error) {
+	t := &table{name: name}
 	t.pins.Store(1)
 	var err error
-	if t.file, err = d.Create(tableName(number)); err != nil {
+	if t.file, err = d.Create(name); err != nil {
 		return nil, err
 	}
-	if err = t.fill(next); err != nil {
+	if err = t.fill(rows); err != nil {
 		t.file.Close()
-		d.Remove(tableName(number)) // or Open removes it
+		d.Remove(name) // or Open removes it
 		return nil, err
 	}
 	return t, nil
 }
 
 // fill writes the rows, and then the index.
-func (t *table) fill(next func() (*row, error)) error {
-	var b, index []byte
+func (t *table) fill(rows iter.Seq2[row, error]) error {
+	var b, index, sum []byte
 	last := ""
-	for more := true; more; {
-		r, err := next()
+	write := func() error {
+		from := t.size
+		if err := t.write(b); err != nil {
+			return err
+		}
+		t.blocks = append(t.blocks, block{last, from, t.size})
+		index = binary.AppendUvarint(appendText(index, last), uint64(len(b)))
+		b = b[:0]
+		if t.size/maxMove > from/maxMove { // so that other syncs never wait for much
+			return t.file.Sync()
+		}
+		return nil
+	}
+	for r, err := range rows {
 		if err != nil {
 			return err
 		}
-		if more = r != nil; len(b) >= blockBytes || !more && len(b) > 0 {
-			from := t.size
-			if err := t.write(b); err != nil {
+		if len(b) >= blockBytes {
+			if err := write(); err != nil {
 				return err
 			}
-			t.blocks = append(t.blocks, block{last, from, t.size})
-			index = binary.AppendUvarint(appendText(index, last), uint64(len(b)))
-			b = b[:0]
 		}
-		if more {
-			last, b = r.path, r.append(b)
+		if r.path == summaryPath {
+			t.sum, sum = summaryOf(r.value), r.value
+			continue
 		}
+		last, b = r.path, r.append(b)
+	}
+	if len(b) > 0 {
+		if err := write(); err != nil {
+			return err
+		}
+	}
+	if sum != nil { // as a block without a length
+		index = append(appendText(index, sum), 0)
 	}
 	if err := t.write(index); err != nil {
 		return err
@@ -161,10 +187,10 @@ func (d *decoder) text() (text []byte) {
 }
 
 // openTable opens a table of a size, and reads its index.
-func openTable(d disk.Disk, number uint32, size int64) (t *table, err error) {
-	t = &table{number: number, size: size}
+func openTable(d disk.Disk, name string, size int64) (t *table, err error) {
+	t = &table{name: name, size: size}
 	t.pins.Store(1)
-	if t.file, err = d.Open(tableName(number)); err != nil {
+	if t.file, err = d.Open(name); err != nil {
 		return nil, err
 	}
 	var length [8]byte
@@ -180,10 +206,17 @@ func openTable(d disk.Disk, number uint32, size int64) (t *table, err error) {
 	}
 	to := int64(0)
 	for index := (decoder{b}); len(index.b) > 0; {
-		k := block{last: string(index.text()), from: to}
-		to += int64(index.number()) + 4
-		k.to = to
-		t.blocks = append(t.blocks, k)
+		last, n := index.text(), int64(index.number())
+		if n == 0 {
+			t.sum = summaryOf(last)
+			continue
+		}
+		t.blocks = append(t.blocks, block{string(last), to, to + n + 4})
+		to += n + 4
+	}
+	if to+int64(len(b))+12 != size { // zeros are the checksum of nothing
+		t.unpin()
+		return nil, fmt.Errorf("%w: %s has %d bytes, and its index is about others", ErrDamaged, t.name, size)
 	}
 	return t, nil
 }
@@ -191,7 +224,7 @@ func openTable(d disk.Disk, number uint32, size int64) (t *table, err error) {
 // read returns what is between two offsets of the file, without the checksum at the end.
 func (t *table) read(from, to int64) ([]byte, error) {
 	damaged := func() ([]byte, error) {
-		return nil, fmt.Errorf("%w: %s cannot be read at %d", ErrDamaged, tableName(t.number), from)
+		return nil, fmt.Errorf("%w: %s cannot be read at %d", ErrDamaged, t.name, from)
 	}
 	if from < 0 || to < from+4 {
 		return damaged()
@@ -209,6 +242,55 @@ func (t *table) read(from, to int64) ([]byte, error) {
 	return b[:n:n], nil
 }
 
+// find returns the number of the block that has a path, if one has it.
+func (t *table) find(path string) int {
+	return sort.Search(len(t.blocks), func(i int) bool { return t.blocks[i].last >= path })
+}
+
+// rows returns the rows of a block whose paths are in the range from one to another. An empty one is no
+// bound.
+func (t *table) rows(i int, from, to string) (rows []row, err error) {
+	b, err := t.read(t.blocks[i].from, t.blocks[i].to)
+	for d := (decoder{b}); len(d.b) > 0; {
+		path, r := d.text(), row{version: d.number()}
+		if d.number() > 0 {
+			r.value = d.text()
+		}
+		if string(path) >= from && (to == "" || string(path) <= to) {
+			r.path = string(path)
+			rows = append(rows, r)
+		}
+	}
+	return rows, err
+}
+
+// scan calls f with the rows whose paths are in a range, the last one first if backwards is set, until f
+// returns false. skip, unless it is nil, is told of a damaged block, which scan then leaves out.
+func (t *table) scan(from, to string, backwards bool, skip func(error), f func(r row) bool) error {
+	first, last := t.find(from), min(t.find(to), len(t.blocks)-1)
+	for n := range max(last-first+1, 0) {
+		i := first + n
+		if backwards {
+			i = last - n
+		}
+		rows, err := t.rows(i, from, to)
+		if errors.Is(err, ErrDamaged) && skip != nil {
+			skip(err)
+		} else if err != nil {
+			return err
+		}
+		if backwards {
+			slices.Reverse(rows)
+		}
+		for _, r := range rows {
+			if !f(r) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
 // A cursor reads the rows of a table, or those of the memtable, in the order of their paths.
 type cursor struct {
 	t    *table // nil for the memtable
@@ -221,8 +303,7 @@ type cursor struct {
 
 // from returns a cursor at the first row whose path is this one or sorts behind it.
 func (t *table) from(path string, skip func(error)) *cursor {
-	next := sort.Search(len(t.blocks), func(i int) bool { return t.blocks[i].last >= path })
-	return &cursor{t: t, at: path, next: next, skip: skip}
+	return &cursor{t: t, at: path, next: t.find(path), skip: skip}
 }
 
 // first returns the row at the cursor, nil at the end.
@@ -231,22 +312,13 @@ func (c *cursor) first() (*row, error) {
 		if c.t == nil || c.next == len(c.t.blocks) {
 			return nil, nil
 		}
-		k := &c.t.blocks[c.next]
-		b, err := c.t.read(k.from, k.to)
+		rows, err := c.t.rows(c.next, c.at, "")
 		if err != nil && c.skip == nil {
 			return nil, err
 		} else if err != nil {
 			c.skip(err)
 		}
-		for d := (decoder{b}); len(d.b) > 0; {
-			r := row{path: string(d.text()), version: d.number()}
-			if d.number() > 0 {
-				r.value = d.text()
-			}
-			if r.path >= c.at {
-				c.rows = append(c.rows, r)
-			}
-		}
+		c.rows = rows
 		c.next++
 	}
 	return &c.rows[0], nil
@@ -273,4 +345,24 @@ func (m merger) next() (best *row, err error) {
 		}
 	}
 	return best, nil
+}
+
+// all returns the rows of a merger. The argument oldest says that no older table is left, so that nothing
+// needs to know of removed documents.
+func (m merger) all(oldest bool) iter.Seq2[row, error] {
+	return func(yield func(row, error) bool) {
+		for {
+			r, err := m.next()
+			switch {
+			case err != nil:
+				yield(row{}, err)
+				return
+			case r == nil:
+				return
+			case oldest && r.value == nil:
+			case !yield(*r, nil):
+				return
+			}
+		}
+	}
 }

@@ -17,6 +17,7 @@ type transition struct {
 	rest   uint32 // of a claimed delivery, the size in the record without the length of the body
 	lost   bool   // the delivery leaves the store because it cannot be read
 	lapsed bool   // it is buried, and its Reason is Lapsed, so the next one with its key has its own due
+	unkept bool   // the delivery leaves the store because the janitor falls behind with the history
 	put    bool   // the delivery is new
 	keep   bool   // it is claimed at once
 
@@ -64,6 +65,9 @@ func (t *transition) apply(x *index, now int64) {
 	}
 	if t.id != 0 {
 		x.unclaim(t.claim)
+	}
+	if t.unkept {
+		x.history.unkept++
 	}
 	e, to := t.entry, queueID{t.record.kind, t.from.destination}
 	if !t.put && (t.record.kind == kindGone || t.record.payload != nil) {

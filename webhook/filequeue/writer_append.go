@@ -112,21 +112,17 @@ func (w *writer) append(g *group) error {
 }
 
 // prepare encodes the records of a group for the active segment, and makes space there. The first
-// commit of a segment begins with the list of all others.
+// commit of a segment begins with the lists of all others, and of the tables.
 func (w *writer) prepare(g *group) (b []byte, err error) {
 	a, rs := w.active, g.records
 	if a.end == 0 {
 		w.index.mu.Lock()
 		list := w.index.segs.record(0)
 		list.seq, list.size, list.flags = w.seq, uint32(w.index.losses), flagBegin|flagEnd // so that Open knows the numbers
-		tables := tablesRecord(w.index.documents.tables, w.index.documents.flushed)
+		tables := tablesRecord(w.index.documents.tables, w.index.history.tables, w.index.documents.flushed)
 		tables.flags = flagBegin | flagEnd
 		w.index.mu.Unlock()
-		first := []*record{&list}
-		if tables.due > 0 {
-			first = append(first, &tables)
-		}
-		rs = append(first, rs...)
+		rs = append([]*record{&list, &tables}, rs...)
 	}
 	b = encode(w.buf[:0], a, rs)
 	if w.buf = b; cap(b) > 4<<20 {

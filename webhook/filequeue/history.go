@@ -1,0 +1,416 @@
+package filequeue
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+// A delivered delivery that is kept is an entry of lane.history first. Once these have many bytes, or
+// are old, the janitor moves all of them to a table: one with their records in the order of their
+// sequence numbers, and behind these the paths by which a destination's and a user's are found. Such a
+// table goes as a whole when it is too old or the history too large. Before, it changes only by being
+// written anew, without what was discarded or erased.
+
+// A history has what is kept. index.mu guards the fields.
+type history struct {
+	tables []*table
+	n      int   // how many entries are in lane.history
+	bytes  int64 // the sum of their Sizes
+	unkept int64 // the result of Unkept
+}
+
+// A summary is about the deliveries of a table.
+type summary struct {
+	n         int
+	bytes     int64  // the sum of their Sizes
+	low, high uint64 // between these are their sequence numbers
+	latest    int64  // when the last one was delivered, in microseconds
+}
+
+// The paths of the rows of such a table begin with these letters. The path of a record ends with the
+// delivery's number, as do those of a destination and of a user, whose rows are empty.
+const (
+	recordPath      = "a"
+	destinationPath = "d" // and pathOf with the number as the name
+	userPath        = "u" // and the hash of the user in 4 bytes
+	summaryPath     = "z" // of the last row, which is in the index
+)
+
+// numberPath returns a part of a path. Paths sort by the numbers in them.
+func numberPath(seq uint64) string { return string(binary.BigEndian.AppendUint64(nil, seq)) }
+
+func usersPath(user string) string {
+	return string(binary.BigEndian.AppendUint32([]byte(userPath), userHash(user)))
+}
+
+// numberOf returns the number at the end of the path of a row.
+func (r *row) numberOf() uint64 {
+	return binary.BigEndian.Uint64([]byte(r.path[max(len(r.path)-8, 0):]))
+}
+
+// historyRows returns the rows of a table with deliveries, which are in the order of their numbers.
+func historyRows(ds iter.Seq2[*store.Record, error]) iter.Seq2[row, error] {
+	return func(yield func(row, error) bool) {
+		sum := summary{low: math.MaxUint64}
+		var paths []string
+		for d, err := range ds {
+			r := row{}
+			if err == nil {
+				r.path = recordPath + numberPath(d.Seq)
+				r.value, err = d.AppendBinary(nil)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+			if paths = append(paths, destinationPath+pathOf(d.Destination, numberPath(d.Seq))); d.User != "" {
+				paths = append(paths, usersPath(d.User)+numberPath(d.Seq))
+			}
+			sum.n, sum.bytes = sum.n+1, sum.bytes+d.Size()
+			sum.low, sum.high, sum.latest = min(sum.low, d.Seq), max(sum.high, d.Seq), max(sum.latest, d.At.UnixMicro())
+		}
+		slices.Sort(paths)
+		for _, path := range paths {
+			if !yield(row{path: path}, nil) {
+				return
+			}
+		}
+		var b []byte
+		for _, n := range []uint64{uint64(sum.n), uint64(sum.bytes), sum.low, sum.high, uint64(sum.latest)} {
+			b = binary.AppendUvarint(b, n)
+		}
+		yield(row{path: summaryPath, value: b}, nil)
+	}
+}
+
+// summaryOf decodes the value of the row of a summary.
+func summaryOf(b []byte) summary {
+	d := decoder{b}
+	return summary{int(d.number()), int64(d.number()), d.number(), d.number(), int64(d.number())}
+}
+
+// records returns the deliveries of a table, in the order of their numbers, without those in gone. skip
+// is told of what cannot be read.
+func (t *table) records(gone map[uint64]bool, skip func(error)) iter.Seq2[*store.Record, error] {
+	return func(yield func(*store.Record, error) bool) {
+		err := t.scan(recordPath, destinationPath, false, skip, func(r row) bool {
+			if gone[r.numberOf()] {
+				return true
+			}
+			var d store.Record
+			return yield(&d, d.UnmarshalBinary(r.value))
+		})
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// has reports whether a table may have a delivery with this number.
+func (s *summary) has(seq uint64) bool { return s.low <= seq && seq <= s.high }
+
+// names returns those of refs that a table has. skip is told of what is damaged.
+func (t *table) names(refs []store.Ref, skip func(error)) (had map[uint64]bool, err error) {
+	had = make(map[uint64]bool)
+	for _, ref := range refs {
+		if path := destinationPath + pathOf(ref.Destination, numberPath(ref.Seq)); err == nil && t.sum.has(ref.Seq) {
+			err = t.scan(path, path, false, skip, func(row) bool { had[ref.Seq] = true; return true })
+		}
+	}
+	return had, err
+}
+
+// ofUser returns the numbers of a user's deliveries in a table, and of those that may be the user's and
+// cannot be read.
+func (t *table) ofUser(user string, skip func(error)) (had map[uint64]bool, err error) {
+	had = make(map[uint64]bool)
+	var fs []found
+	prefix := usersPath(user)
+	err = t.scan(prefix+numberPath(0), prefix+numberPath(math.MaxUint64), false, nil, func(r row) bool {
+		fs = append(fs, found{entry: entry{seq: r.numberOf()}, table: t})
+		return true
+	})
+	for some := range slices.Chunk(fs, page) {
+		if err == nil {
+			err = readRows(some, skip)
+		}
+		for _, f := range some {
+			if f.record == nil || f.record.User == user { // two users may have the same hash
+				had[f.entry.seq] = true
+			}
+		}
+		clear(some)
+	}
+	return had, err
+}
+
+// readRows reads the deliveries of fs that are in tables. Neighbours are in the same block, which it
+// reads once. skip is told of what is damaged.
+func readRows(fs []found, skip func(error)) (err error) {
+	var t *table
+	var rows []row
+	i := 0
+	for k := range fs {
+		f := &fs[k]
+		if f.table == nil {
+			continue
+		}
+		path := recordPath + numberPath(f.entry.seq)
+		if at := f.table.find(path); at == len(f.table.blocks) {
+			continue
+		} else if t != f.table || i != at {
+			t, i = f.table, at
+			if rows, err = t.rows(i, recordPath, destinationPath); errors.Is(err, ErrDamaged) {
+				skip(err)
+			} else if err != nil {
+				return err
+			}
+		}
+		if at, ok := slices.BinarySearchFunc(rows, path, func(r row, path string) int { return strings.Compare(r.path, path) }); ok {
+			d := &store.Record{State: store.StateDelivered}
+			if err := d.UnmarshalBinary(rows[at].value); err != nil {
+				skip(err)
+			} else {
+				f.record = d
+			}
+		}
+	}
+	return nil
+}
+
+// table adds what a table has to a search.
+func (s *search) table(t *table, skip func(error)) error {
+	if !s.wants(t.sum.low, t.sum.high) {
+		return nil
+	}
+	q, low, high := s.listing.Query, uint64(0), uint64(math.MaxUint64)
+	switch after := s.listing.After; {
+	case after == 0:
+	case q.Oldest:
+		low = after
+	default:
+		high = after
+	}
+	prefixes := []string{recordPath}
+	if len(q.Destinations) > 0 {
+		prefixes = nil
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(q.Destinations))) {
+			prefixes = append(prefixes, destinationPath+pathOf(name, ""))
+		}
+	}
+	for _, prefix := range prefixes {
+		err := t.scan(prefix+numberPath(low), prefix+numberPath(high), !q.Oldest, skip, func(r row) bool {
+			seq := r.numberOf()
+			if !s.listing.Follows(seq) {
+				return true
+			}
+			if !s.wants(seq, seq) {
+				return false
+			}
+			s.add(found{entry: entry{seq: seq}, in: queueID{kind: kindDelivered}, table: t})
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A departure is what leaves the log in the commit that lists a new table.
+type departure struct {
+	refs []ref
+	seqs seqSet
+}
+
+func (d *departure) add(e *entry) {
+	d.refs = append(d.refs, ref{e.seq, e.put.seg})
+	d.seqs.add(e.seq)
+}
+
+// leave adds the record of the departure to a group.
+func (d *departure) leave(g *group) {
+	r := listing(kindGone, d.refs)
+	g.add(&r)
+	g.then(func() {
+		x := g.index
+		for name, l := range x.lanes {
+			was := l.history
+			if was.len == 0 {
+				continue
+			}
+			l.history = queue{}
+			for i := range was.chunks {
+				for _, e := range was.chunks[i].all {
+					if d.seqs.has(e.seq) {
+						x.count(&e, -1)
+						x.history.n, x.history.bytes = x.history.n-1, x.history.bytes-e.bytes()
+					} else {
+						l.history.push(e)
+					}
+				}
+			}
+			x.prune(name)
+		}
+	})
+}
+
+// load reads the deliveries of entries, and adds those that it has read to the departure.
+func (j *janitor) load(fs []found, leaves *departure) iter.Seq2[*store.Record, error] {
+	return func(yield func(*store.Record, error) bool) {
+		for n, size := 0, int64(0); len(fs) > 0; fs, n, size = fs[n:], 0, 0 {
+			for ; n < len(fs) && size < maxMove; n++ {
+				size += fs[n].entry.total()
+			}
+			some, pins := fs[:n], make([]pinned, n)
+			j.store.index.mu.Lock()
+			for i := range some {
+				pins[i] = j.store.index.segs.pin(some[i].entry, i)
+			}
+			j.store.index.mu.Unlock()
+			err := j.ctx.Err()
+			j.store.reader.load(pins, func(p *pinned, _ *record, d *store.Record, lerr error) {
+				switch f := &some[p.i]; {
+				case errors.Is(lerr, errDamaged):
+					j.store.lose(d, p.entry.seq, lerr, leaving(f.in, f.entry.rank()))
+				case lerr != nil:
+					err = fmt.Errorf("%w: %w", errUnread, lerr)
+				default:
+					read := *d
+					f.record = &read
+				}
+			})
+			for i := range some {
+				d := some[i].record
+				if some[i].record = nil; d == nil || err != nil {
+					continue
+				}
+				leaves.add(&some[i].entry)
+				if !yield(d, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}
+
+// keep moves the entries of lane.history to a table. Without write it lets them go.
+func (j *janitor) keep(write bool) error {
+	x := j.store.index
+	var fs []found
+	x.mu.Lock()
+	for name, l := range x.lanes {
+		for i := range l.history.chunks {
+			for _, e := range l.history.chunks[i].all {
+				fs = append(fs, found{entry: e, in: queueID{kindDelivered, name}})
+			}
+		}
+	}
+	x.mu.Unlock()
+	leaves := &departure{seqs: make(seqSet)}
+	if write {
+		slices.SortFunc(fs, func(a, b found) int { return cmp.Compare(a.entry.seq, b.entry.seq) })
+		return j.install(&x.history.tables, historyRows(j.load(fs, leaves)), nil, 0, leaves.leave)
+	}
+	for i := range fs {
+		leaves.add(&fs[i].entry)
+	}
+	return j.list(&x.history.tables, nil, nil, 0, leaves.leave)
+}
+
+// cut writes tables of the history anew, without the deliveries that find returns. Then it removes all
+// old files. The caller holds the janitor.
+func (j *janitor) cut(ctx context.Context, find func(t *table) (map[uint64]bool, error)) (n int, err error) {
+	x := j.store.index
+	x.mu.Lock()
+	tables := slices.Clone(x.history.tables)
+	x.mu.Unlock()
+	if err := j.resolve(); err != nil {
+		return 0, err
+	}
+	for _, t := range tables {
+		gone, err := find(t)
+		if err = cmp.Or(err, ctx.Err()); err == nil && len(gone) > 0 {
+			err = j.install(&x.history.tables, historyRows(t.records(gone, j.store.reader.skip)), []*table{t}, 0, nil)
+		}
+		if err != nil {
+			return n, err
+		}
+		n += len(gone)
+	}
+	return n, j.removeLeftovers()
+}
+
+// expire keeps the bounds of the history: it removes the oldest tables, and moves entries to a new one
+// once they have historyBytes, or are older than a sixteenth of HistoryAge. It returns when there is
+// more to do, or zero.
+func (j *janitor) expire() (next time.Time, err error) {
+	x, c, now := j.store.index, &j.store.config, j.store.Now()
+	x.mu.Lock()
+	h, bytes := x.history, x.keptBytes()
+	tables := slices.SortedFunc(slices.Values(h.tables), func(a, b *table) int { return cmp.Compare(a.sum.latest, b.sum.latest) })
+	var oldest time.Time
+	for _, l := range x.lanes {
+		oldest = earlier(oldest, l.history.first().dueAt())
+	}
+	x.mu.Unlock()
+	old := 0
+	for ; old < len(tables); old++ {
+		ends := time.UnixMicro(tables[old].sum.latest).Add(c.HistoryAge)
+		aged := c.HistoryAge == 0 || c.HistoryAge > 0 && !ends.After(now) || tables[old].sum.n == 0
+		if !aged && (c.HistoryBytes == store.Unlimited || bytes <= c.HistoryBytes) {
+			if c.HistoryAge > 0 {
+				next = ends
+			}
+			break
+		}
+		bytes -= tables[old].sum.bytes
+	}
+	if old > 0 {
+		err = j.list(&x.history.tables, nil, tables[:old], 0, nil)
+	}
+	var kerr error
+	switch due := oldest.Add(c.HistoryAge / 16); {
+	case h.n == 0:
+	case c.HistoryAge == 0:
+		kerr = j.keep(false)
+	case h.bytes >= x.historyBytes || c.HistoryAge > 0 && !due.After(now):
+		kerr = j.keep(true)
+	case c.HistoryAge > 0:
+		next = earlier(next, due)
+	}
+	if !next.IsZero() {
+		next = time.Now().Add(next.Sub(now)) // the store's clock may differ from that by which the janitor sleeps
+	}
+	return next, cmp.Or(err, kerr)
+}
+
+// keptBytes returns the sum of the Sizes of what is kept.
+func (x *index) keptBytes() int64 {
+	bytes := x.history.bytes
+	for _, t := range x.history.tables {
+		bytes += t.sum.bytes
+	}
+	return bytes
+}
+
+// tableBytes returns the sum of the sizes of all tables.
+func (x *index) tableBytes() (bytes int64) {
+	for _, t := range slices.Concat(x.documents.tables, x.history.tables) {
+		bytes += t.size
+	}
+	return bytes
+}
