@@ -8,12 +8,12 @@ var server = []soak{
 	},
 	{
 		name: "rolling-postgres",
-		what: "three servers on PostgreSQL that are replaced in turn under load: all arrives once, and soon; needs PostgreSQL",
+		what: "three servers on PostgreSQL that are replaced in turn under load: all arrives once, soon, and in the order of users; needs PostgreSQL",
 		dir:  "soak/server", test: "TestRollingRestartOnPostgreSQL",
 	},
 	{
 		name: "rolling-nats",
-		what: "three servers on JetStream that are replaced in turn under load: all arrives once, and soon",
+		what: "three servers on JetStream that are replaced in turn under load: all arrives once, soon, and in the order of users",
 		dir:  "soak/server", test: "TestRollingRestartOnNATS",
 	},
 	{

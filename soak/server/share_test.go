@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -67,15 +69,20 @@ type node struct {
 	start func()
 }
 
-// nodes starts servers that share a store.
+// nodes starts servers that share a store. Calls of a user are delivered in their order.
 func nodes(t *testing.T, n int, store, webhook string) []*node {
 	t.Helper()
 	all := make([]*node, n)
+	file := filepath.Join(t.TempDir(), "hookferry.yaml")
+	config := fmt.Sprintf("sources: [{name: web, keys: [key], destinations: [crm]}]\ndestinations: [{id: crm, endpoints: [{url: %q}], order: user}]\n", webhook)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for i := range all {
 		s := &node{calls: freeAddress(t)}
 		s.start = func() {
 			t.Helper()
-			cmd := hookferry(t, "serve", "--listen", s.calls, "--admin-listen", "off", "--write-key", "key", "--webhook", webhook)
+			cmd := hookferry(t, "serve", "--config", file, "--listen", s.calls, "--admin-listen", "off")
 			cmd.Env = append(os.Environ(), "HOOKFERRY_QUEUE="+store)
 			s.Child, _ = start(t, cmd, listening)
 		}
@@ -93,7 +100,7 @@ func track(address string, ids ...string) bool {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `{"type":"track","userId":"u","event":"Shared","messageId":%q}`, id)
+		fmt.Fprintf(&b, `{"type":"track","userId":%q,"event":"Shared","messageId":%q}`, userOf(id), id)
 	}
 	b.WriteString(`]}`)
 	req, err := http.NewRequest(http.MethodPost, "http://"+address+"/v1/batch", &b)
@@ -110,16 +117,24 @@ func track(address string, ids ...string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
+// userOf returns the user of the call with this id.
+func userOf(id string) string { return fmt.Sprint("u", crc32.ChecksumIEEE([]byte(id))%400) }
+
 // A counter is a receiver that records how often each message arrives, and when it first and last did.
+// An id is the sender, and the numbers of its request and of the call in it. The calls of a sender and
+// a user have to arrive in this order, and those of a user one at a time.
 type counter struct {
 	random      *dice
 	mu          sync.Mutex
 	times       map[string]int
 	first, last map[string]time.Time
+	latest      map[[2]string]int // the number of the latest call of each user and sender, plus 1
+	busy        map[string]int    // requests in progress, by user
+	disorder    []string          // ids of calls that arrived too late or too early
 }
 
 func newCounter(random *dice) *counter {
-	return &counter{random: random, times: map[string]int{}, first: map[string]time.Time{}, last: map[string]time.Time{}}
+	return &counter{random: random, times: map[string]int{}, first: map[string]time.Time{}, last: map[string]time.Time{}, latest: map[[2]string]int{}, busy: map[string]int{}}
 }
 
 func (c *counter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
@@ -129,14 +144,35 @@ func (c *counter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	c.last[event.MessageID] = time.Now()
+	user := userOf(event.MessageID)
 	if c.times[event.MessageID]++; c.times[event.MessageID] == 1 {
 		c.first[event.MessageID] = time.Now()
+		c.order(user, event.MessageID)
 	}
+	c.busy[user]++
 	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.busy[user]--
+	}()
 	select { // so that deliveries are in flight whenever a server stops
 	case <-time.After(5*time.Millisecond + c.random.below(15*time.Millisecond)):
 	case <-r.Context().Done():
 	}
+}
+
+// order notes a call that has arrived while another one of its user is in progress, or after a later
+// one of its sender.
+func (c *counter) order(user, id string) {
+	var request, place int
+	sender, numbers, _ := strings.Cut(id, "-")
+	fmt.Sscanf(numbers, "%d-%d", &request, &place)
+	line, number := [2]string{user, sender}, 1+request*callsOfRequest+place
+	if c.busy[user] > 0 || number < c.latest[line] {
+		c.disorder = append(c.disorder, id)
+	}
+	c.latest[line] = number
 }
 
 func (c *counter) count() (int, error) {
@@ -145,8 +181,10 @@ func (c *counter) count() (int, error) {
 	return len(c.times), nil
 }
 
-// Three servers are restarted one after the other under load. Every accepted call arrives once, and
-// in time.
+const callsOfRequest = 5
+
+// Three servers are restarted one after the other under load. Every accepted call arrives once, in
+// time and in the order of its user.
 func TestRollingRestartOnPostgreSQL(t *testing.T) {
 	length, seed := soakenv.Long(t, "rolling-postgres")
 	db := pgtest.New(t, "fsync=off") // no test simulates a power cut
@@ -175,7 +213,7 @@ func rollingRestart(t *testing.T, length time.Duration, seed uint64, store strin
 	for sender := range 4 {
 		senders.Go(func() {
 			for n := 0; !stopped.Load(); n++ {
-				ids := make([]string, 5)
+				ids := make([]string, callsOfRequest)
 				for i := range ids {
 					ids[i] = fmt.Sprintf("%d-%d-%d", sender, n, i)
 				}
@@ -213,6 +251,9 @@ func rollingRestart(t *testing.T, length time.Duration, seed uint64, store strin
 		stop(t, s.Child)
 	}
 
+	if len(arrived.disorder) > 0 {
+		t.Errorf("%d calls arrived out of the order of their user, want none: %q", len(arrived.disorder), arrived.disorder[:min(len(arrived.disorder), 10)])
+	}
 	var delays []time.Duration
 	for id, began := range accepted {
 		if n := arrived.times[id]; n != 1 {
