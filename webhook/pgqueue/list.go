@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,9 +19,10 @@ type listing struct {
 	store.Listing
 	store  *Store
 	tx     pgx.Tx
-	cursor int64    // the page goes on behind this number
-	names  [][]byte // of the destinations; nil: all
-	bound  int64    // rows are left out whose deliveries were all accepted too late or, if q.Oldest, too early
+	cursor int64     // the page goes on behind this number
+	names  [][]byte  // of the destinations; nil: all
+	bound  int64     // rows are left out whose deliveries were all accepted too late or, if q.Oldest, too early
+	until  time.Time // the page ends then, although more deliveries may follow
 }
 
 // A source is a table that a list reads.
@@ -82,6 +84,8 @@ const (
 	fewRows, manyRows = 64, 256
 	// listBytes bounds, approximately, the bytes of the rows that it reads at once. A single row may have more.
 	listBytes = 8 << 20
+	// listTime bounds, approximately, how long a List reads of which the query selects little.
+	listTime = 250 * time.Millisecond
 )
 
 func (l *listing) run(ctx context.Context) error {
@@ -104,6 +108,9 @@ func (l *listing) run(ctx context.Context) error {
 		}
 		if !more {
 			l.Next = 0
+			return nil
+		}
+		if l.Next != 0 && time.Now().After(l.until) {
 			return nil
 		}
 	}

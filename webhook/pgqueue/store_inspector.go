@@ -14,9 +14,9 @@ import (
 )
 
 // List implements store.Inspector. Deliveries in chunks of other nodes are claimed. It leaves out damaged
-// deliveries. Of waiting deliveries it looks at each to find an ID.
+// deliveries. Of waiting deliveries it looks at each to find an ID. It ends after about 250 ms.
 func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) ([]store.Record, uint64, error) {
-	l := listing{Listing: store.Listing{Query: &q, After: after, Max: max}, store: s}
+	l := listing{Listing: store.Listing{Query: &q, After: after, Max: max}, store: s, until: time.Now().Add(listTime)}
 	err := s.db.call(ctx, "listing deliveries", func() error {
 		return pgx.BeginTxFunc(ctx, s.db.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 			l.tx = tx
