@@ -42,11 +42,7 @@ var exchangeSecret = signature.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 // other event at most once.
 func TestInboxAppliesOnce(t *testing.T) {
 	onOneCore(t)
-	seeds := 200
-	if testkit.Race {
-		seeds = 10
-	}
-	for seed := range soakenv.Seeds(t, seeds) {
+	for seed := range soakenv.Seeds(t, 200) {
 		if err := simulateExchange(t, seed, sound); err != nil {
 			t.Errorf("go run ./soak inbox-simulation -seed %d\n%v", seed, err)
 		}

@@ -36,14 +36,10 @@ func open(w *world) (webhook.Store, error) { return w.openOn(w.disk, history) }
 // runs must have the same trace; some of the second runs are beside busy processes.
 func TestSimulation(t *testing.T) {
 	onOneCore(t)
-	seeds := 200
-	if testkit.Race {
-		seeds = 10
-	}
 	const most = 20 // so many failed runs are kept
 	var first []result
 	failed := 0
-	for seed := range soakenv.Seeds(t, seeds) {
+	for seed := range soakenv.Seeds(t, 200) {
 		r := simulate(t, seed, open)
 		if r.err != nil {
 			t.Errorf("go run ./soak simulation -seed %d\n%v", seed, r.err)

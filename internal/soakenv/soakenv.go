@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 var (
@@ -66,12 +68,16 @@ func Only(t testing.TB, name string) {
 }
 
 // Seeds yields the seeds for a test that runs once per seed. It stops when the test has
-// failed, and then logs the last seed. In an ordinary test run the seeds are 1 to n. Under
-// the soak command, the test gets the seed of the soak command or, without such a seed,
-// random seeds until the time is over. If the command has a number of seeds, the test gets so
-// many in a row, also after a failure. The first of them is the seed of the command, or random.
+// failed, and then logs the last seed. In an ordinary test run the seeds are 1 to n, and with the
+// race detector, which makes them take five to ten times as long, 1 to n/10. Under the soak command,
+// the test gets the seed of the soak command or, without such a seed, random seeds until the time is
+// over. If the command has a number of seeds, the test gets so many in a row, also after a failure.
+// The first of them is the seed of the command, or random.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
+	if testkit.Race {
+		n = (n + 9) / 10
+	}
 	return func(yield func(uint64) bool) {
 		runs, begin, told := 0, time.Now(), time.Now()
 		next := func() uint64 { return uint64(runs + 1) }
