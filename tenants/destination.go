@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -32,6 +33,7 @@ type Destination struct {
 	Timeout       time.Duration    `json:"timeout,omitempty"` // in JSON a text, such as "30s"; see time.ParseDuration
 	Window        time.Duration    `json:"window,omitempty"`  // likewise
 	Schedule      webhook.Schedule `json:"schedule,omitempty"`
+	Retries       *webhook.Retries `json:"retries,omitempty"`
 	MaxConcurrent int              `json:"maxConcurrent,omitempty"`
 	MaxRate       float64          `json:"maxRate,omitempty"`
 	MaxBurst      int              `json:"maxBurst,omitempty"`
@@ -65,18 +67,28 @@ const DefaultOverlap = 24 * time.Hour
 // The error joins a *webhook.ConfigError for each fault, such as a URL with an address that is not
 // public. Other errors are ErrUnknown, if there is no such tenant, and ErrTooMany.
 func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ Destination, secret signature.Secret, err error) {
+	secret = signature.NewStandardSecret()
+	in, err = d.Import(ctx, in, secret, by)
+	if err != nil {
+		secret = ""
+	}
+	return in, secret, err
+}
+
+// Import is Create with a secret that the receiver has already, from another sender: one that
+// webhook.Destination.StandardSecrets may have.
+func (d *Directory) Import(ctx context.Context, in Destination, existing signature.Secret, by string) (Destination, error) {
 	if err := d.taken(ctx, in.Tenant); err != nil {
-		return Destination{}, "", err
+		return Destination{}, err
 	}
 	if err := d.room(ctx, folderOf(in.Tenant), 1, d.most()); err != nil {
-		return Destination{}, "", err
+		return Destination{}, err
 	}
 	in.ID, in.Version, in.Changes = newID(in.Tenant), 0, nil
-	r := record{Destination: in}
-	secret = r.rotate(0)
+	r := record{Destination: in, Secrets: []secret{{Key: existing.Reveal()}}}
 	out, err := d.save(ctx, r, by, "created")
 	if err != nil {
-		return Destination{}, "", err
+		return Destination{}, err
 	}
 	// Only now it is certain that no concurrent call has deleted the tenant, or has taken the last
 	// place.
@@ -84,9 +96,9 @@ func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ De
 		err = d.room(ctx, folderOf(in.Tenant), 0, d.most())
 	}
 	if err = d.undo(ctx, err, folderOf(in.Tenant), nameOf(out.ID), out.Version); err != nil {
-		return Destination{}, "", err
+		return Destination{}, err
 	}
-	return out, secret, nil
+	return out, nil
 }
 
 // Get returns a destination, or ErrUnknown.
@@ -203,9 +215,12 @@ func (d *Directory) save(ctx context.Context, r record, by, what string) (Destin
 	checkText(&wrong, "Name", r.Destination.Name)
 	checkText(&wrong, "by", by)
 	made := r.destination(&Tenant{})
-	check.Range(&wrong, "Timeout", &made.Timeout, 0, d.config.Timeout, 0)
-	check.Range(&wrong, "Window", &made.Window, 0, d.config.Window, 0)
-	made.Timeout, made.Window = 0, 0 // Validate knows only the defaults
+	limits := webhook.Retries{Timeout: d.config.Timeout, Window: d.config.Window} // Validate knows only the defaults
+	if own := made.Retries; own != nil {
+		limits = *own
+		limits.Timeout, limits.Window = cmp.Or(own.Timeout, d.config.Timeout), cmp.Or(own.Window, d.config.Window)
+	}
+	made.Retries = &limits
 	err := errors.Join(refused(wrong), made.Validate(), made.CheckAddresses(d.config.AllowAddresses))
 	if err != nil {
 		return Destination{}, err
@@ -230,7 +245,7 @@ func (d *Directory) most() int {
 func (r *record) destination(t *Tenant) webhook.Destination {
 	d := &r.Destination
 	made := webhook.Destination{
-		ID: d.ID, Tenant: d.Tenant, Endpoints: d.Endpoints, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule,
+		ID: d.ID, Tenant: d.Tenant, Endpoints: d.Endpoints, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule, Retries: d.Retries,
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: d.Order, Batch: d.Batch, Disabled: d.Disabled || t.Disabled,
 	}
 	for _, s := range r.valid() {

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/tenants/tenantstest"
 	"github.com/hookferry/analytics/webhook"
@@ -81,7 +82,7 @@ func TestCreateRefusesWhatTheForwarderWould(t *testing.T) {
 		{"private", at("http://10.2.0.1/", "http://[::ffff:192.168.0.1]/", "http://[fe80::1%25eth0]/"), []string{"Endpoints[0].URL", "Endpoints[1].URL", "Endpoints[2].URL"}},
 		{"localhost", at("http://LOCALHOST:1/", "http://a.localhost./"), []string{"Endpoints[0].URL", "Endpoints[1].URL"}},
 		{"no URL", at(), []string{"Endpoints"}},
-		{"much", tenants.Destination{Tenant: "acme", Name: strings.Repeat("x", 256), Timeout: time.Hour, MaxRate: -1}, []string{"Name", "Timeout", "Endpoints", "MaxRate"}},
+		{"much", tenants.Destination{Tenant: "acme", Name: strings.Repeat("x", 256), Timeout: time.Hour, MaxRate: -1}, []string{"Name", "Endpoints", "Timeout", "MaxRate"}},
 	} {
 		_, secret, err := d.Create(t.Context(), tt.given, "ann")
 		var fields []string
@@ -270,4 +271,38 @@ func TestLinksEnd(t *testing.T) {
 			t.Errorf("CheckLink() at its end = %v, want ErrUnknown", err)
 		}
 	})
+}
+
+// A destination may come with the secret of another sender, and with longer retries. Both are checked.
+func TestImportKeepsSecretAndRetries(t *testing.T) {
+	d, _ := rig(t, tenants.Config{})
+	given := at("https://acme.example/")
+	text := `{"standard": true, "timeout": "20s", "statuses": ["409"]}`
+	if err := json.Unmarshal([]byte(text), &given.Retries); err != nil {
+		t.Fatal(err)
+	}
+	given.Timeout, given.Window = 20*time.Second, 72*time.Hour
+	secret := signature.NewStandardSecret()
+	made, err := d.Import(t.Context(), given, secret, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := d.Destination(t.Context(), made.ID)
+	if err != nil || !reflect.DeepEqual(w.StandardSecrets, []signature.Secret{secret}) {
+		t.Errorf("the forwarder gets the secrets %v, %v, want the imported one", len(w.StandardSecrets), err)
+	}
+	want := webhook.StandardRetries()
+	want.Timeout, want.Statuses = 20*time.Second, []string{"409"}
+	if !reflect.DeepEqual(w.Retries, want) {
+		t.Errorf("the forwarder gets the retries %+v, want %+v", w.Retries, want)
+	}
+	given.Timeout++
+	if _, err := d.Import(t.Context(), given, "s3cret", "ann"); len(faults(err)) != 2 || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("Import() = %v, want faults of the secret and of Timeout", err)
+	}
+	for _, text := range []string{`{"timeout": "x"}`, `{"window": 3}`} {
+		if err := json.Unmarshal([]byte(text), new(webhook.Retries)); err == nil {
+			t.Errorf("Unmarshal(%s) returns no error", text)
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -17,6 +19,9 @@ const (
 // Retries makes the forwarder attempt deliveries for longer, or after more failures, than the
 // public webhook documentation says. A receiver must then deduplicate for as long as Window and
 // Config.DeadMaxAge together. StandardRetries returns what Standard Webhooks recommends.
+//
+// In JSON, times are texts, such as "30s"; see time.ParseDuration. The key "standard" with the value
+// true stands for StandardRetries, of which the other keys change parts.
 type Retries struct {
 	Timeout time.Duration `json:"timeout,omitzero"` // bounds an attempt, up to MaxTimeout; zero means Config.Timeout
 	Window  time.Duration `json:"window,omitzero"`  // the retry window, up to MaxWindow; zero means Config.Window
@@ -44,6 +49,13 @@ func StandardRetries() *Retries {
 	}
 }
 
+// Validate checks r as New does. It joins all faults, each a *ConfigError, with errors.Join.
+func (r *Retries) Validate() error {
+	var wrong check.Faults
+	r.check("Retries", &wrong)
+	return configError(wrong)
+}
+
 // check adds the faults of r, whose path is field, to wrong.
 func (r *Retries) check(field string, wrong *check.Faults) {
 	if r == nil {
@@ -53,10 +65,10 @@ func (r *Retries) check(field string, wrong *check.Faults) {
 	check.Range(wrong, field+".Timeout", &timeout, 0, MaxTimeout, 0)
 	check.Range(wrong, field+".Window", &window, 0, MaxWindow, 0)
 	r.Schedule.check(field+".Schedule", wrong)
-	for _, s := range r.Statuses {
+	for i, s := range r.Statuses {
 		n, err := strconv.Atoi(s)
 		known := s == "3xx" || s == "4xx" || err == nil && 300 <= n && n <= 499
-		wrong.Refuse(!known, field+".Statuses", `has %.20q; 300 to 499, "3xx" and "4xx" are allowed`, s)
+		wrong.Refuse(!known, fmt.Sprintf("%s.Statuses[%d]", field, i), `is no status from 300 to 499, nor "3xx" or "4xx"`)
 	}
 }
 
@@ -88,4 +100,51 @@ func (r *Retries) outcome(out Outcome, reason Reason, status int) Outcome {
 		}
 	}
 	return out
+}
+
+// plainRetries is a Retries without methods.
+type plainRetries Retries
+
+// retriesForm is the JSON of a Retries: its own fields hide those with the same keys.
+type retriesForm struct {
+	Standard bool   `json:"standard,omitempty"`
+	Timeout  string `json:"timeout,omitempty"`
+	Window   string `json:"window,omitempty"`
+	plainRetries
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r Retries) MarshalJSON() ([]byte, error) {
+	form := retriesForm{plainRetries: plainRetries(r)}
+	if r.Timeout != 0 {
+		form.Timeout = r.Timeout.String()
+	}
+	if r.Window != 0 {
+		form.Window = r.Window.String()
+	}
+	return json.Marshal(form)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Retries) UnmarshalJSON(text []byte) error {
+	var form retriesForm
+	err := json.Unmarshal(text, &form)
+	if err == nil && form.Standard {
+		form.plainRetries = plainRetries(*StandardRetries())
+		err = json.Unmarshal(text, &form)
+	}
+	read := func(name, text string, to *time.Duration) {
+		if text == "" || err != nil {
+			return
+		}
+		if *to, err = time.ParseDuration(text); err != nil {
+			err = fmt.Errorf(`webhook: retries: %s is no time such as "30s"`, name)
+		}
+	}
+	read("timeout", form.Timeout, &form.plainRetries.Timeout)
+	read("window", form.Window, &form.plainRetries.Window)
+	if err == nil {
+		*r = Retries(form.plainRetries)
+	}
+	return err
 }

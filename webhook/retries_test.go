@@ -132,9 +132,9 @@ func TestRetriesThatAreNotAllowed(t *testing.T) {
 	want := `webhook: Retries.Timeout: is 1m0s; 0s to 30s is allowed
 webhook: Retries.Window: is 192h0m0s; 0s to 168h0m0s is allowed
 webhook: Retries.Schedule: is not known; "eager", "patient", "days" and "" (the default) are allowed
-webhook: Retries.Statuses: has "500"; 300 to 499, "3xx" and "4xx" are allowed
-webhook: Retries.Statuses: has ""; 300 to 499, "3xx" and "4xx" are allowed
-webhook: Retries.Statuses: has "2xx"; 300 to 499, "3xx" and "4xx" are allowed`
+webhook: Retries.Statuses[2]: is no status from 300 to 499, nor "3xx" or "4xx"
+webhook: Retries.Statuses[3]: is no status from 300 to 499, nor "3xx" or "4xx"
+webhook: Retries.Statuses[4]: is no status from 300 to 499, nor "3xx" or "4xx"`
 	if err := d.Validate(); err == nil || err.Error() != want {
 		t.Errorf("Validate() = %v, want %s", err, want)
 	}

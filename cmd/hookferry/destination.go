@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func writeDestination(s screen, d api.Destination) {
 		signed := map[bool]string{true: "yes"}[d.Signed]
 		s.fields(width, "sources", strings.Join(of.Sources, ", "), "X-Signature", signed, "standardSecrets", of.StandardSecrets,
 			"include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
-			"timeout", of.Timeout, "window", of.Window, "schedule", of.Schedule, "netHTTP", of.NetHTTP,
+			"timeout", of.Timeout, "window", of.Window, "schedule", of.Schedule, "retries", retries(of.Retries), "netHTTP", of.NetHTTP,
 			"maxConcurrent", of.MaxConcurrent, "maxRate", of.MaxRate, "maxBurst", of.MaxBurst, "order", of.Order)
 		if b := of.Batch; b != nil {
 			s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
@@ -42,6 +43,15 @@ func writeDestination(s screen, d api.Destination) {
 	if d.Tenant == "" && (d.Settings != nil || d.Stored != nil) {
 		s.fields(width, "changed", changed)
 	}
+}
+
+// retries returns retries as their JSON, "" for nil.
+func retries(r *webhook.Retries) string {
+	if r == nil {
+		return ""
+	}
+	text, _ := json.Marshal(r)
+	return string(text)
 }
 
 // edit sends a request that changes a destination, and prints what was done.

@@ -143,7 +143,7 @@ func writeTenantDestination(s screen, d api.TenantDestination) {
 	}
 	filter := cmp.Or(d.Filter, new(webhook.Filter))
 	s.fields(width, "include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
-		"timeout", d.Timeout, "window", d.Window, "schedule", d.Schedule,
+		"timeout", d.Timeout, "window", d.Window, "schedule", d.Schedule, "retries", retries(d.Retries),
 		"maxConcurrent", d.MaxConcurrent, "maxRate", d.MaxRate, "maxBurst", d.MaxBurst, "order", d.Order)
 	if b := d.Batch; b != nil {
 		s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
@@ -156,15 +156,20 @@ func createTenantDestination(c *command) action {
 	urls := c.StringArray("url", nil, "`URL` that takes its webhooks; up to five, of which the first to answer 2xx is enough")
 	types := c.StringArray("type", nil, "`type` of the events that it gets, such as invoice.paid or invoice.*; all if left out; may be repeated")
 	name := c.String("name", "", "`name` for people")
+	existing := c.String("secret", "", "`secret` that the receiver has already, as whsec_... or file:PATH; a new one if left out")
 	return c.admin(func(ctx context.Context) error {
 		if len(*urls) == 0 {
 			return usagef("--url: want at least one")
+		}
+		secret, err := config.ReadSecret(*existing)
+		if err != nil {
+			return fmt.Errorf("--secret: %w", err)
 		}
 		var endpoints []api.EndpointSettings
 		for _, u := range *urls {
 			endpoints = append(endpoints, api.EndpointSettings{URL: u})
 		}
-		settings := api.TenantDestinationSettings{Name: name, Endpoints: &endpoints, Filter: &webhook.Filter{Include: *types}}
+		settings := api.TenantDestinationSettings{Name: name, Endpoints: &endpoints, Filter: &webhook.Filter{Include: *types}, Secret: secret.Reveal()}
 		r := api.Request{Method: http.MethodPost, Path: api.Path(api.TenantDestinationsPath, c.args[0]), Query: by(), Body: settings}
 		return request(ctx, c, r, func(s screen, made api.NewTenantDestination) {
 			s.fields(16, "destination", made.Destination.ID, "secret", made.Secret)

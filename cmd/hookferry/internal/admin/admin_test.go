@@ -154,7 +154,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	}
 	var all atomic.Pointer[config.Settings]
 	edited, err := stored.Open(t.Context(), stored.Config{
-		Store: s.store, Allow: settings.Webhooks.Allow, Logger: slog.New(slog.DiscardHandler),
+		Store: s.store, Webhooks: &config.Webhooks{Allow: settings.Webhooks.Allow}, Logger: slog.New(slog.DiscardHandler),
 		Changed: func(list []*config.Destination) { all.Store(settings.With(list)) },
 	})
 	if err != nil {

@@ -351,7 +351,7 @@ func (d *destination) describe() api.Destination {
 func settingsOfTenants(t *tenants.Destination) *api.DestinationSettings {
 	d := destinationOf(t, nil)
 	return &api.DestinationSettings{
-		Sources: []string{}, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule,
+		Sources: []string{}, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule, Retries: d.Retries,
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: d.Order, Batch: d.Batch,
 	}
 }

@@ -169,7 +169,7 @@ func wrongDocument(at string, err error) error {
 
 func settingsOf(d *config.Destination, sources []config.Source) *api.DestinationSettings {
 	s := &api.DestinationSettings{
-		Sources: []string{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window), Schedule: d.Schedule, NetHTTP: d.NetHTTP,
+		Sources: []string{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window), Schedule: d.Schedule, Retries: d.Retries.Webhook(), NetHTTP: d.NetHTTP,
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: d.Order, StandardSecrets: len(d.StandardSecrets),
 	}
 	if b := d.Batch; b.MaxEvents > 0 {

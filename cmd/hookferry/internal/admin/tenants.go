@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -215,7 +217,8 @@ func createTenantDestination(q *request, s *api.TenantDestinationSettings) (any,
 	if err != nil {
 		return nil, err
 	}
-	made, secret, err := q.config.Tenants.Create(q.Context(), d, q.by())
+	secret := cmp.Or(signature.Secret(s.Secret), signature.NewStandardSecret())
+	made, err := q.config.Tenants.Import(q.Context(), d, secret, q.by())
 	if err != nil {
 		return nil, err
 	}
@@ -238,6 +241,9 @@ func changeTenantDestination(q *request, s *api.TenantDestinationSettings) (any,
 	d, err := q.config.Tenants.Get(q.Context(), q.destinationID())
 	if err == nil {
 		err = q.sameVersion(d.Version)
+	}
+	if err == nil && s.Secret != "" {
+		err = badRequest("secret", "the secret of a destination can only be rotated")
 	}
 	if err == nil {
 		d, err = settingsOfDestination(d, s)
@@ -299,6 +305,11 @@ func settingsOfDestination(d tenants.Destination, s *api.TenantDestinationSettin
 	set(&d.Name, s.Name)
 	set(&d.Filter, s.Filter)
 	set((*string)(&d.Schedule), s.Schedule)
+	if s.Retries != nil {
+		if d.Retries = s.Retries; reflect.ValueOf(*s.Retries).IsZero() {
+			d.Retries = nil
+		}
+	}
 	set(&d.MaxConcurrent, s.MaxConcurrent)
 	set(&d.MaxRate, s.MaxRate)
 	set(&d.MaxBurst, s.MaxBurst)
@@ -333,7 +344,7 @@ func setDuration(field string, to *time.Duration, text *string) (err error) {
 func destinationOf(d *tenants.Destination, held map[string]*webhook.Hold) api.TenantDestination {
 	a := api.TenantDestination{
 		ID: d.ID, Tenant: d.Tenant, Name: d.Name, Endpoints: []api.Endpoint{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window),
-		Schedule: string(d.Schedule), MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: string(d.Order), Disabled: d.Disabled,
+		Schedule: string(d.Schedule), Retries: d.Retries, MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: string(d.Order), Disabled: d.Disabled,
 		Held: held[d.ID], Version: number(d.Version), Changes: changesOf(d.Changes),
 	}
 	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {

@@ -120,7 +120,7 @@ func testDestination(q *request, asked *api.TestRequest) (d webhook.Destination,
 	case byURL && !byID && !byDocument:
 		return webhook.Destination{ID: "test", Endpoints: []webhook.Endpoint{{URL: asked.URL}}, Trusted: true}, false, nil
 	case byDocument && !byID && !byURL:
-		made, err := config.ParseDestination(asked.Document, q.config.Settings().Webhooks.Allow)
+		made, err := config.ParseDestination(asked.Document, &q.config.Settings().Webhooks)
 		if err != nil {
 			return d, false, wrongDocument("document.", err)
 		}

@@ -299,18 +299,19 @@ type Stored struct {
 
 // DestinationSettings has settings under the keys of a document, without those at their default.
 type DestinationSettings struct {
-	Sources         []string        `json:"sources"` // the names of all sources
-	Filter          *webhook.Filter `json:"filter,omitempty"`
-	Timeout         string          `json:"timeout,omitempty"` // such as 2s
-	Window          string          `json:"window,omitempty"`
-	Schedule        string          `json:"schedule,omitempty"`
-	NetHTTP         bool            `json:"netHTTP,omitempty"`
-	MaxConcurrent   int             `json:"maxConcurrent,omitempty"`
-	MaxRate         float64         `json:"maxRate,omitempty"`
-	MaxBurst        int             `json:"maxBurst,omitempty"`
-	Order           string          `json:"order,omitempty"`
-	Batch           *Batch          `json:"batch,omitempty"`
-	StandardSecrets int             `json:"standardSecrets"` // how many are valid
+	Sources         []string         `json:"sources"` // the names of all sources
+	Filter          *webhook.Filter  `json:"filter,omitempty"`
+	Timeout         string           `json:"timeout,omitempty"` // such as 2s
+	Window          string           `json:"window,omitempty"`
+	Schedule        string           `json:"schedule,omitempty"`
+	Retries         *webhook.Retries `json:"retries,omitempty"`
+	NetHTTP         bool             `json:"netHTTP,omitempty"`
+	MaxConcurrent   int              `json:"maxConcurrent,omitempty"`
+	MaxRate         float64          `json:"maxRate,omitempty"`
+	MaxBurst        int              `json:"maxBurst,omitempty"`
+	Order           string           `json:"order,omitempty"`
+	Batch           *Batch           `json:"batch,omitempty"`
+	StandardSecrets int              `json:"standardSecrets"` // how many are valid
 }
 
 // Batch says how many events a request to a destination may have.
@@ -658,23 +659,24 @@ func LinkID(text string) string {
 
 // A TenantDestination is a destination of a tenant.
 type TenantDestination struct {
-	ID            string          `json:"id"` // the tenant, a slash, and the name in paths
-	Tenant        string          `json:"tenant"`
-	Name          string          `json:"name,omitempty"`
-	Endpoints     []Endpoint      `json:"endpoints"`
-	Filter        *webhook.Filter `json:"filter,omitempty"`
-	Timeout       string          `json:"timeout,omitempty"` // such as 2s
-	Window        string          `json:"window,omitempty"`
-	Schedule      string          `json:"schedule,omitempty"`
-	MaxConcurrent int             `json:"maxConcurrent,omitempty"`
-	MaxRate       float64         `json:"maxRate,omitempty"`
-	MaxBurst      int             `json:"maxBurst,omitempty"`
-	Order         string          `json:"order,omitempty"`
-	Batch         *Batch          `json:"batch,omitempty"`
-	Disabled      bool            `json:"disabled,omitempty"`
-	Held          *webhook.Hold   `json:"held,omitempty"` // why its deliveries wait although they are due
-	Version       string          `json:"version"`        // a number, to be sent as the parameter "version"
-	Changes       []Change        `json:"changes"`        // the latest ten, the newest first
+	ID            string           `json:"id"` // the tenant, a slash, and the name in paths
+	Tenant        string           `json:"tenant"`
+	Name          string           `json:"name,omitempty"`
+	Endpoints     []Endpoint       `json:"endpoints"`
+	Filter        *webhook.Filter  `json:"filter,omitempty"`
+	Timeout       string           `json:"timeout,omitempty"` // such as 2s
+	Window        string           `json:"window,omitempty"`
+	Schedule      string           `json:"schedule,omitempty"`
+	Retries       *webhook.Retries `json:"retries,omitempty"`
+	MaxConcurrent int              `json:"maxConcurrent,omitempty"`
+	MaxRate       float64          `json:"maxRate,omitempty"`
+	MaxBurst      int              `json:"maxBurst,omitempty"`
+	Order         string           `json:"order,omitempty"`
+	Batch         *Batch           `json:"batch,omitempty"`
+	Disabled      bool             `json:"disabled,omitempty"`
+	Held          *webhook.Hold    `json:"held,omitempty"` // why its deliveries wait although they are due
+	Version       string           `json:"version"`        // a number, to be sent as the parameter "version"
+	Changes       []Change         `json:"changes"`        // the latest ten, the newest first
 }
 
 // TenantDestinationSettings are the settings of a new destination, or the settings to change. A
@@ -686,12 +688,14 @@ type TenantDestinationSettings struct {
 	Timeout       *string             `json:"timeout,omitempty"`
 	Window        *string             `json:"window,omitempty"`
 	Schedule      *string             `json:"schedule,omitempty"`
+	Retries       *webhook.Retries    `json:"retries,omitempty"` // all zero: those of the server
 	MaxConcurrent *int                `json:"maxConcurrent,omitempty"`
 	MaxRate       *float64            `json:"maxRate,omitempty"`
 	MaxBurst      *int                `json:"maxBurst,omitempty"`
 	Order         *string             `json:"order,omitempty"`
 	Batch         *Batch              `json:"batch,omitempty"`
 	Disabled      *bool               `json:"disabled,omitempty"`
+	Secret        string              `json:"secret,omitempty"` // of a new one; empty means that the server makes it
 }
 
 // EndpointSettings has a URL, and values for static headers, by their names.

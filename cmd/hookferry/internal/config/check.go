@@ -173,6 +173,12 @@ func (r *reader) webhooks(w *Webhooks) {
 	if w.Operations != "" {
 		r.name("webhooks.operations", w.Operations)
 	}
+	retries := w.Retries.Webhook()
+	if err := retries.Validate(); err == nil {
+		r.retries = retries
+	} else {
+		r.refused("webhooks", err)
+	}
 }
 
 func (r *reader) name(key, s string) {
@@ -199,7 +205,7 @@ func (r *reader) destination(key string, d *Destination) {
 	r.refuse(d.ID == "." || d.ID == "..", under(key, "id"), "is no name in the path of a URL, where the admin API needs it")
 	w := &webhook.Destination{
 		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
-		Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
+		Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), Retries: cmp.Or(d.Retries.Webhook(), r.retries), NetHTTP: d.NetHTTP,
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: webhook.Order(d.Order),
 		Batch:   webhook.Batch{MaxEvents: d.Batch.MaxEvents, MaxBytes: int(min(d.Batch.MaxBytes, webhook.MaxBatchBytes+1)), MaxWait: d.Batch.MaxWait},
 		Trusted: !r.literal, // the operator wrote the configuration, but not the documents

@@ -86,7 +86,7 @@ admin:
   listen: 0.0.0.0:8081
   token: ${TOKEN}
   tls: {certificate: cert.pem, key: key.pem}
-webhooks: {name: N, disableAfter: 48h, whenDisabled: dead, operations: crm, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
+webhooks: {name: N, disableAfter: 48h, whenDisabled: dead, operations: crm, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1", retries: {timeout: 20s, window: 96h, schedule: days, statuses: [409, 3xx], certificates: true}}
 backlog: {maxAge: 12h, maxBytes: 5GB}
 deadLetters: {maxAge: 24h, maxBytes: 2GB}
 history: {maxAge: 48h, maxBytes: 3GB}
@@ -150,8 +150,9 @@ destinations:
 		Path: path, Listen: "localhost:1", TLS: certificate, BaseURL: "https://t.example.com/x",
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")},
 		Data:           filepath.Join(dir, "data"), Queue: Default().Queue, Drain: 2 * time.Second, Grace: 3 * time.Second,
-		Admin:       Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: certificate},
-		Webhooks:    Webhooks{Name: "N", DisableAfter: 48 * time.Hour, WhenDisabled: Dead, Operations: "crm", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
+		Admin: Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: certificate},
+		Webhooks: Webhooks{Name: "N", DisableAfter: 48 * time.Hour, WhenDisabled: Dead, Operations: "crm", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1",
+			Retries: &Retries{Timeout: 20 * time.Second, Window: 96 * time.Hour, Schedule: "days", Statuses: []string{"409", "3xx"}, Certificates: true}},
 		Backlog:     Backlog{MaxAge: 12 * time.Hour, MaxBytes: 5 << 30},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
 		History:     History{MaxAge: 48 * time.Hour, MaxBytes: 3 << 30},
@@ -194,7 +195,7 @@ destinations:
 	static := map[string]string{"Authorization": "Bearer 0123456789abcdef"}
 	if diff := cmp.Diff(webhook.Destination{
 		ID: "b", Trusted: true, Secret: "t0ken", StandardSecrets: b.StandardSecrets, MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4, Order: webhook.OrderByUser,
-		Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: webhook.ScheduleEager, NetHTTP: true,
+		Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: webhook.ScheduleEager, Retries: want.Webhooks.Retries.Webhook(), NetHTTP: true,
 		Filter:    webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 		Endpoints: []webhook.Endpoint{{URL: "http://a.example/hook", Headers: static}, {URL: "http://localhost:1/", Headers: static}},
 	}, w); diff != "" {
@@ -248,7 +249,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	// The example has each key, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# tenants:", "tenants:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
-		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# order", "order", "# batch", "batch", "# rate", "rate", "# burst", "burst",
+		"# operations", "operations", "# proxy", "proxy", "# retries", "retries", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# order", "order", "# batch", "batch", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newReader("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())
@@ -301,6 +302,12 @@ func TestLoadReportsEveryProblem(t *testing.T) {
 			"5:23: limits.connections: want a whole number",
 			"6:19: tracing.sample: want a number",
 			"7:8: grace: want a time such as 500ms, 10s or 720h",
+		}},
+		{"retries", "webhooks: {retries: {timeout: 31s, schedule: slow, statuses: [200]}}\n" + strings.Replace(minimal, "id: crm", "id: crm, retries: {window: 169h}", 1), []string{
+			"1:31: webhooks.retries.timeout: is 31s; 0s to 30s is allowed",
+			"1:46: webhooks.retries.schedule: is not known",
+			"1:63: webhooks.retries.statuses[0]: is no status",
+			"6:33: destinations[0].retries.window: is 169h0m0s; 0s to 168h0m0s is allowed",
 		}},
 		{"unknown word for waiting deliveries", "webhooks: {whenDisabled: drop, operations: ''}\n" + minimal, []string{"1:26: webhooks.whenDisabled: want keep or dead"}},
 		{"values that do not parse", "log: {level: loud}\nlimits: {memory: 12 XB}\nwebhooks: {allow: [10.0.0.0/99]}\n" + minimal, []string{
@@ -679,7 +686,7 @@ func TestParseDestination(t *testing.T) {
 		{"a file as a certificate", map[string]any{"endpoints": endpoints, "tls": map[string]any{"ca": secret}}, []string{"tls.ca"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := ParseDestination(tt.document, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+			_, err := ParseDestination(tt.document, &Webhooks{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 			var got []string
 			var wrong *Error
 			if errors.As(err, &wrong) {
@@ -695,7 +702,7 @@ func TestParseDestination(t *testing.T) {
 
 	// ParseDestination takes references to files and variables of the server literally.
 	for _, text := range []string{"file:" + secret, "${HOOKFERRY_SENTINEL}", "${"} {
-		d, err := ParseDestination(map[string]any{"endpoints": endpoints, "secret": text}, nil)
+		d, err := ParseDestination(map[string]any{"endpoints": endpoints, "secret": text}, new(Webhooks))
 		if err != nil || d.Webhook.Secret.Reveal() != text {
 			t.Errorf("ParseDestination of the secret %q: error %v, or another secret, want the text itself", text, err)
 		}
@@ -710,7 +717,7 @@ func FuzzParseDestination(f *testing.F) {
 		if json.Unmarshal(text, &document) != nil {
 			return
 		}
-		d, err := ParseDestination(document, nil)
+		d, err := ParseDestination(document, new(Webhooks))
 		if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() || err == nil && d.Webhook == nil {
 			t.Errorf("ParseDestination = %v, error %v of type %T, want a webhook or an *Error", d, err, err)
 		}

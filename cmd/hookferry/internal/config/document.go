@@ -25,13 +25,14 @@ type Stored struct {
 //
 // Texts are taken literally: ${NAME} and file:PATH have no meaning, and certificates and keys are
 // PEM. So no client can read the environment variables or the files of the server. Customers may
-// have chosen the URLs, so an address in a URL must be public, or in the argument allow.
+// have chosen the URLs, so an address in a URL must be public, or in w.Allow. A destination
+// without retries has those of w.
 //
 // The document came from JSON, of a size that the caller bounds. The error is an *Error with keys
 // relative to it. With an error, the destination has only the sources that could be read.
-func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destination, error) {
+func ParseDestination(document map[string]any, w *Webhooks) (*Destination, error) {
 	r := newReader("", nil)
-	r.literal = true
+	r.literal, r.retries = true, w.Retries.Webhook()
 	d := struct {
 		Destination
 		Sources []string `yaml:"sources"`
@@ -48,7 +49,7 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 	}
 	r.destination("", &d.Destination)
 	if d.Webhook != nil {
-		r.public(d.Webhook, allow)
+		r.public(d.Webhook, w.Allow)
 	}
 	d.Stored = &Stored{Sources: d.Sources}
 	if len(r.problems) > 0 {

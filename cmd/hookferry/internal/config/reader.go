@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
 )
 
 const (
@@ -39,6 +40,7 @@ type reader struct {
 	places   map[string]*yaml.Node        // the places of keys
 	files    []File                       // the files that were read
 	origins  map[*signature.Secret]string // the files that secrets were read from
+	retries  *webhook.Retries             // of destinations that have none of their own
 	values   int
 	problems []Problem
 	unread   int // how many problems are about values that could not be read; these come first

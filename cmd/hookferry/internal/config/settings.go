@@ -7,6 +7,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -130,6 +131,35 @@ type Webhooks struct {
 	WhenDisabled string           `yaml:"whenDisabled" allow:"keep or dead"`
 	Operations   string           `yaml:"operations"` // the id of the destination that is told of disabled and enabled ones
 	Proxy        signature.Secret `yaml:"proxy"`      // URL of an http or socks5 proxy for all endpoints
+	Retries      *Retries         `yaml:"retries"`    // of destinations that have none of their own
+}
+
+// Retries has attempts go on for longer, or after more failures; see webhook.Retries, also for the bounds.
+type Retries struct {
+	Standard     bool          `yaml:"standard"` // begin with what Standard Webhooks recommends
+	Timeout      time.Duration `yaml:"timeout"`
+	Window       time.Duration `yaml:"window"`
+	Schedule     string        `yaml:"schedule"`
+	Statuses     []string      `yaml:"statuses"`
+	Certificates bool          `yaml:"certificates"`
+}
+
+// Webhook returns r as the forwarder gets it.
+func (r *Retries) Webhook() *webhook.Retries {
+	if r == nil {
+		return nil
+	}
+	var made webhook.Retries
+	if r.Standard {
+		made = *webhook.StandardRetries()
+	}
+	made.Timeout, made.Window = cmp.Or(r.Timeout, made.Timeout), cmp.Or(r.Window, made.Window)
+	made.Schedule = cmp.Or(webhook.Schedule(r.Schedule), made.Schedule)
+	if r.Statuses != nil {
+		made.Statuses = r.Statuses
+	}
+	made.Certificates = made.Certificates || r.Certificates
+	return &made
 }
 
 // History bounds the deliveries that are kept after they were delivered. The oldest are removed first.
@@ -230,6 +260,7 @@ type Destination struct {
 	Timeout         time.Duration      `yaml:"timeout"`
 	Window          time.Duration      `yaml:"window"`
 	Schedule        string             `yaml:"schedule"`
+	Retries         *Retries           `yaml:"retries"`
 	NetHTTP         bool               `yaml:"netHTTP"`
 	MaxConcurrent   int                `yaml:"maxConcurrent"`
 	MaxRate         float64            `yaml:"maxRate"`

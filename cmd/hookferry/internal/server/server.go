@@ -149,7 +149,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	s.use(first)
 	if s.destinations, err = stored.Open(ctx, stored.Config{
-		Store: s.store.Store, Allow: first.Webhooks.Allow, Changed: s.useStored, Logger: s.Logger,
+		Store: s.store.Store, Webhooks: &first.Webhooks, Changed: s.useStored, Logger: s.Logger,
 	}); err != nil {
 		return fmt.Errorf("reading the destinations in the store: %w", err)
 	}
@@ -237,7 +237,12 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		}
 		watching = append(watching, s.tracer.Deliveries)
 	}
-	s.tenants, err = tenants.New(s.store.Store, tenants.Config{AllowAddresses: settings.Webhooks.Allow, Logger: s.Logger})
+	retries := settings.Webhooks.Retries.Webhook()
+	limits := tenants.Config{AllowAddresses: settings.Webhooks.Allow, Logger: s.Logger}
+	if retries != nil {
+		limits.Timeout, limits.Window = retries.Timeout, retries.Window
+	}
+	s.tenants, err = tenants.New(s.store.Store, limits)
 	if err != nil {
 		return err
 	}
@@ -252,6 +257,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		DisableGone:     true,
 		DisableAfter:    settings.Webhooks.DisableAfter,
 		BuryDisabled:    settings.Webhooks.WhenDisabled == config.Dead,
+		Retries:         retries,
 		BacklogMaxAge:   settings.Backlog.MaxAge,
 		BacklogMaxBytes: int64(settings.Backlog.MaxBytes),
 		DeadMaxAge:      settings.DeadLetters.MaxAge,

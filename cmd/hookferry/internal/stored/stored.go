@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +38,8 @@ var (
 
 // Config has the parts of the server that Destinations use.
 type Config struct {
-	Store webhook.Store
-	Allow []netip.Prefix // non-public addresses that the URLs of destinations may contain
+	Store    webhook.Store
+	Webhooks *config.Webhooks // see config.ParseDestination
 	// Changed gets all destinations, sorted by id, after one has changed; an unchanged one keeps its
 	// pointer. It must not modify them. Only one goroutine at a time calls it.
 	Changed func([]*config.Destination)
@@ -176,7 +175,7 @@ func (s *Destinations) parse(id string, value []byte) (*config.Destination, erro
 		return &config.Destination{ID: id, Stored: new(config.Stored)}, errors.New("its document is not JSON")
 	}
 	stored.Destination["id"] = id
-	d, err := config.ParseDestination(stored.Destination, s.config.Allow)
+	d, err := config.ParseDestination(stored.Destination, s.config.Webhooks)
 	d.ID, d.Stored.Changed, d.Stored.By = id, stored.Changed, stored.By
 	return d, err
 }

@@ -77,7 +77,7 @@ func newNode(t *testing.T, store webhook.Store) *node {
 	n := new(node)
 	var err error
 	n.Destinations, err = Open(t.Context(), Config{
-		Store: store, Logger: slog.New(slog.NewTextHandler(&n.log, nil)),
+		Store: store, Webhooks: new(config.Webhooks), Logger: slog.New(slog.NewTextHandler(&n.log, nil)),
 		Changed: func(all []*config.Destination) { n.current.Store(&all) },
 	})
 	if err != nil {
