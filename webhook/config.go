@@ -162,10 +162,11 @@ type Config struct {
 	// total size, Unlimited also saves reading all dead letters every hour.
 	DeadMaxBytes int64
 
-	// BacklogMaxBytes bounds what waits for a destination, in bytes as the store counts them, so that
-	// one that fails or is paused for long cannot fill the store. Every ten seconds, Run turns what
-	// exceeds it into dead letters with ReasonBacklog: the oldest, so that deliveries with one Key keep
-	// their order. Forward never waits for that. Zero means no bound, and costs nothing.
+	// BacklogMaxBytes bounds what waits for a destination, in bytes as the store counts them, so
+	// that a destination that fails or is paused for long cannot fill the store. Every ten seconds,
+	// Run turns the deliveries beyond it into dead letters with ReasonBacklog, the oldest first, so
+	// that deliveries with one Key keep their order. Forward never waits for that. Zero means no
+	// bound, and costs nothing.
 	BacklogMaxBytes int64
 	// BacklogMaxAge does the same with deliveries that wait for their first attempt for longer, or that
 	// could not be repeated for so long after they were due: their destination is paused, disabled, or

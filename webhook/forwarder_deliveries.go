@@ -93,8 +93,9 @@ func (f *Forwarder) DiscardAll(ctx context.Context, query Query) iter.Seq2[Progr
 	return f.selected(ctx, query, f.discard)
 }
 
-// DiscardWaiting discards what waits for destinations, such as one that was deleted: of a tenant's, what
-// waits would become dead letters otherwise. After an error, it returns the progress so far.
+// DiscardWaiting discards the deliveries that wait for destinations, such as one that was deleted.
+// Otherwise, those of a tenant's deleted destination would become dead letters. After an error, it
+// returns the progress so far.
 func (f *Forwarder) DiscardWaiting(ctx context.Context, destinations ...string) (p Progress, err error) {
 	if len(destinations) == 0 {
 		return p, nil
@@ -264,8 +265,9 @@ func retryWaiting(ctx context.Context, s Store, destination string) (n int, err 
 }
 
 // EraseUser removes a user's deliveries, dead letters and history from the store, by Delivery.User.
-// It returns how many it has removed, and how many it has skipped because they are claimed: call it
-// again later. The error is of the store, or a *event.CallError for an id without 1 to 8192 bytes.
+// It returns how many it has removed, and how many it has skipped because they are claimed: for
+// these, call it again later. The error is of the store, or a *event.CallError if userID is empty
+// or longer than 8192 bytes.
 //
 // EraseUser does not tell the destinations; see package audience. Deliveries of other users that
 // name this user stay, and so do the members of audiences.

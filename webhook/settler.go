@@ -207,8 +207,8 @@ func (s *settler) released(v *store.Settlement, failed bool) time.Time {
 }
 
 // stored counts settlements that are stored. It tells the scheduler of the deliveries that wait
-// again, or are due because another with their Key has ended, and the observer of those that have ended.
-// fails says that an outcome before these could not be stored.
+// again, or are due because another with their Key has ended, and the observer of those that have
+// ended. fails reports whether an earlier outcome could not be stored.
 func (s *settler) stored(ss []store.Settlement, fails bool) {
 	now := time.Now()
 	bytes := int64(0)

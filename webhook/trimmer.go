@@ -9,7 +9,7 @@ import (
 )
 
 // A trimmer turns into dead letters what exceeds Config.BacklogMaxBytes or Config.BacklogMaxAge.
-// Several forwarders on one store may do so. Then up to a chunk for each of them may go too much.
+// Several forwarders may do so on one store. Then each may bury up to a chunk more than needed.
 type trimmer struct {
 	config   *Config
 	schedule *scheduler
@@ -50,7 +50,7 @@ func (t *trimmer) run(ctx context.Context) {
 
 // trim looks at all destinations for which deliveries wait. It returns how many it has buried.
 func (t *trimmer) trim(ctx context.Context) (total int, err error) {
-	var oldest time.Time // what waits since before it, has waited for too long
+	var oldest time.Time // deliveries that wait since before it have waited for too long
 	if t.config.BacklogMaxAge != Unlimited {
 		oldest = t.config.now().Add(-t.config.BacklogMaxAge)
 	}
@@ -84,12 +84,12 @@ type excessive struct {
 	destination string
 	bytes       int64     // still to bury, as the store counts them
 	each        int64     // bytes of a delivery in the store, on average
-	before      time.Time // what waits since before it is buried, too
+	before      time.Time // deliveries that wait since before it are buried, too
 	buried      int
 }
 
-// bury buries the deliveries that are due, and then those whose next attempt is yet to come, until none
-// exceeds the bounds.
+// bury buries due deliveries, and then deliveries whose next attempt is yet to come, until the rest
+// is within the bounds.
 func (x *excessive) bury(ctx context.Context) error {
 	for first := true; ; first = false {
 		was := x.buried
@@ -98,7 +98,7 @@ func (x *excessive) bury(ctx context.Context) error {
 			_, err = x.queue(ctx, false)
 		}
 		if err != nil || x.bytes <= 0 || next.IsZero() || !first && x.buried == was {
-			return err // in the last case others have claimed what is due now
+			return err // in the last case, others have claimed the deliveries that are due now
 		}
 		if err := x.hasten(ctx); err != nil {
 			return err
@@ -106,8 +106,8 @@ func (x *excessive) bury(ctx context.Context) error {
 	}
 }
 
-// queue buries the due deliveries of one queue, the earliest first, until none exceeds the bounds. It
-// returns when the first one is due that is left, or zero.
+// queue buries the due deliveries of one queue, the earliest first, until the rest is within the
+// bounds. It returns the Due of the first delivery that is left in the queue, or zero.
 func (x *excessive) queue(ctx context.Context, retries bool) (next time.Time, err error) {
 	wants := []store.Want{{Destination: x.destination, Retries: retries, Max: chunk}}
 	for {

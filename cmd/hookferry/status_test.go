@@ -42,7 +42,7 @@ func exampleOverview() *overview {
 	}
 }
 
-// guideOverview makes v what docs/cli.md shows.
+// guideOverview sets v to the overview that docs/cli.md shows.
 func guideOverview(v *overview) {
 	now := v.Status.Now
 	failed := func(status int, answer string, try int, ago, next time.Duration) *webhook.Failure {

@@ -127,8 +127,8 @@ func (ix *index) putBack(e *entry) {
 	ix.hold(e)
 }
 
-// remove removes e from the index. It returns when the entry behind e is due, or zero. lapsed says
-// that e is buried with a Reason that is Lapsed. The index is locked.
+// remove removes e from the index. It returns the Due of the entry behind e, or zero if there is
+// none. lapsed reports whether e is buried with a Reason that is Lapsed. The index is locked.
 func (ix *index) remove(e *entry, lapsed bool) time.Time {
 	ix.unclaim(e)
 	ix.uncount(e)

@@ -298,7 +298,7 @@ func deleteEndpoint(q *request) (any, error) {
 	if err := q.h.config.Tenants.Delete(q.r.Context(), d.ID, version, q.actor); err != nil {
 		return nil, err
 	}
-	defer q.h.config.Forwarder.Recheck(q.tenant, d.ID) // then what is left becomes dead letters
+	defer q.h.config.Forwarder.Recheck(q.tenant, d.ID) // after which deliveries that are left become dead letters
 	p, err := q.h.config.Forwarder.DiscardWaiting(q.r.Context(), d.ID)
 	q.changed(ActionDelete, d.ID, 0)
 	return map[string]any{"discarded": p.Changed}, err

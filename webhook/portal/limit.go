@@ -38,27 +38,27 @@ func (l *limit) take(tenant string) (wait time.Duration) {
 	return 0
 }
 
-// The requests of one tenant take few of the processors, and of the connections to the store: others
-// need them for their deliveries.
+// The requests of one tenant take few processors and few connections to the store, because
+// deliveries need them, too.
 const (
 	maxAtOnce = 2  // requests of a tenant that are answered at the same time
 	maxInLine = 64 // those requests, and the ones that wait for their turn
 )
 
-// turns gives each tenant's requests their turns.
+// turns lets few requests of each tenant go on at the same time.
 type turns struct {
 	mu sync.Mutex // guards of
 	of map[string]*line
 }
 
-// A line has the requests of one tenant.
+// A line is the requests of one tenant that are answered or wait.
 type line struct {
 	length int           // guarded by turns.mu
 	turn   chan struct{} // has an element for each request that is answered
 }
 
-// enter waits for the turn of a request. It returns what ends the turn, or nil if there are too many
-// requests or ctx is done.
+// enter waits for the turn of a request. It returns a function that ends the turn, or nil if there
+// are too many requests or ctx is done.
 func (t *turns) enter(ctx context.Context, tenant string) (leave func()) {
 	t.mu.Lock()
 	l := t.of[tenant]

@@ -271,7 +271,7 @@ func (c *checker) modify(what string, call func() (n, claimed int, err error), e
 	}
 }
 
-// countByDestination returns the counts of the store without the Bytes, which each store counts in its
+// countByDestination returns the counts of the store, without Bytes: each store counts bytes in its
 // own way.
 func (c *checker) countByDestination(only ...string) []store.DestinationCounts {
 	counts := all(c, c.s.CountByDestination(c.ctx, only...))

@@ -86,7 +86,7 @@ var orderCases = []testCase{
 		k.pass(3 * k.unit)
 		k.drain("a")
 	}},
-	{"OrderOfLapses", "After Bury with ReasonExpired or ReasonBacklog it has its own Due, if it is released at once.", func(k *kit) {
+	{"OrderOfLapses", "A delivery that is released at once after a Bury with ReasonExpired or ReasonBacklog has its own Due, even if that has passed.", func(k *kit) {
 		ds := k.keyed("a", "one", 4)
 		ds[2].Due = k.s.Now().Add(2 * k.unit)
 		k.put(ds...)

@@ -27,8 +27,8 @@ const (
 	ReasonBacklog    Reason = "backlog"     // too much waited for the destination, or for too long
 )
 
-// Lapsed reports whether a delivery was given up because it waited for too long: see Store for what that
-// means for those behind it.
+// Lapsed reports whether the delivery was given up because it waited for too long. The deliveries
+// behind it are then released with their own Due: see Store.
 func (r Reason) Lapsed() bool { return r == ReasonExpired || r == ReasonBacklog }
 
 // Reasons returns all reasons, those of failed attempts first.

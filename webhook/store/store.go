@@ -15,11 +15,13 @@ import (
 //
 // Of the deliveries of a destination that have the same Key, only the first one is in a queue, or
 // claimed. The others are behind it, in the order of Seq: they are not due, not in Heads, and never
-// claimed. When the first one leaves, because it is settled as Done or Bury, discarded or erased, the
-// store releases the next: it becomes a fresh delivery that is due now, or at its own Due if that is
-// later. After Bury with ReasonExpired or ReasonBacklog it has its own Due, if it is released at once,
-// so that those behind a destination that fails lapse together. Retry and Return release nothing. A store need not write a release: after it was opened
-// again, the Due of a delivery that was released may be the one with which it was put.
+// claimed. When the first one leaves, because it is settled as Done or Bury, discarded or erased,
+// the store releases the next: it becomes a fresh delivery that is due now, or at its own Due if
+// that is later. A delivery that is released at once after a Bury with ReasonExpired or
+// ReasonBacklog has its own Due, even if that has passed. So all deliveries that wait for a failing
+// destination lapse together. Retry and Return release nothing. A store need not write a release:
+// after it was opened again, the Due of a delivery that was released may be the one with which it
+// was put.
 //
 // A claim is the right to settle a delivery. It begins when Fetch returns the delivery, or Put
 // keeps it, and ends when it is settled or the store is closed. Claims do not survive the process.

@@ -129,7 +129,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 	all, err := c.forwarder.DestinationStats(ctx)
 	c.prefer(all)
-	// From here on, the counts of destinations that share a label are added up.
+	// Below, the counts of destinations that share a label are added up.
 	labels := make([]string, len(all))
 	for i := range all {
 		labels[i], _ = c.metrics.destinations.Of(all[i].Destination)
@@ -189,9 +189,9 @@ type trouble struct {
 	dead, retried int64
 }
 
-// prefer gives labels to the destinations in trouble, and removes the series of those that lose theirs.
-// In trouble are those with dead letters since the scrape before, those with failed attempts, and those
-// that are held, in this order.
+// prefer gives labels to the destinations in trouble, and removes the series of destinations that
+// lose their labels. In trouble are destinations with dead letters since the last scrape, those
+// with failed attempts since then, and those that are held but not paused, in this order.
 func (c *collector) prefer(all []webhook.DestinationStats) {
 	var troubles []trouble
 	before := c.failed

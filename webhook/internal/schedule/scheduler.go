@@ -160,8 +160,8 @@ func (s *Scheduler[S, V]) Note(destination string, fresh, retry time.Time) {
 	s.places.update(l, now)
 }
 
-// Claimed counts the bodies of deliveries that the caller has claimed by itself, until Settled. They
-// have this many bytes in all.
+// Claimed counts the bytes of the bodies of deliveries that the caller has fetched without the
+// scheduler. They count until Settled.
 func (s *Scheduler[S, V]) Claimed(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,12 +81,12 @@ func (l *Labels) clone() map[string]struct{} {
 	return map[string]struct{}{}
 }
 
-// kept is how long a name keeps its label after Prefer had it. So there are at most MaxLabels new ones in
-// this time.
+// kept is how long a name keeps its label after it was last given to Prefer. So within this time,
+// at most MaxLabels labels are new.
 const kept = time.Hour
 
-// Prefer gives names labels of their own, the first ones first, in place of names that it was not given
-// for an hour. It returns the labels that were taken away.
+// Prefer gives names labels of their own, the first names first. If there are MaxLabels already,
+// names that Prefer was not given for an hour lose theirs, and Prefer returns these.
 func (l *Labels) Prefer(names []string, now time.Time) (taken []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

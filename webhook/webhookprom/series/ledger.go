@@ -7,7 +7,7 @@ package series
 type Ledger struct {
 	seen map[string]int64 // the counts at the last reading, by name
 	sums map[string]int64 // the counters, by label
-	gone int64            // of forgotten labels
+	gone int64            // the sum of the counters of forgotten labels
 }
 
 // A Reading is the count of a name, for the counter of a label.

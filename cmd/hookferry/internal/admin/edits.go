@@ -110,8 +110,8 @@ func deleteDestination(q *request) (any, error) {
 	return q.discardWaiting(q.PathValue("destination"))
 }
 
-// discardWaiting discards what waits for destinations that were deleted, unless the request asks to keep
-// it. It answers how many deliveries that were.
+// discardWaiting discards what waits for destinations that were deleted, unless the request asks to
+// keep it. The answer says how many it has discarded.
 func (q *request) discardWaiting(ids ...string) (any, error) {
 	if q.param(api.ParamWaiting) == api.WaitingKeep {
 		return api.Changed{}, nil

@@ -272,7 +272,7 @@ func deleteTenantDestination(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer q.changed(d.Tenant, d.ID) // then what is left becomes dead letters
+	defer q.changed(d.Tenant, d.ID) // after which deliveries that are left become dead letters
 	return q.discardWaiting(d.ID)
 }
 

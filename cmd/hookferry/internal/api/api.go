@@ -241,8 +241,8 @@ const (
 var States = []string{StateFailing, StateRefusing, "invalid", "unknown", "lookup", StateRetrying, "paused", StateWaiting, StateOK, StateIdle, "disabled"}
 
 // WaitingChoices are what may become of the waiting deliveries of a deleted destination: they are
-// kept, or discarded. Kept ones wait for a later destination with the same id; those of a tenant's
-// destination become dead letters.
+// kept, or discarded. Kept deliveries wait for a later destination with the same id. Those of a
+// tenant's destination become dead letters instead.
 var WaitingChoices = []string{WaitingKeep, WaitingDiscard}
 
 const (

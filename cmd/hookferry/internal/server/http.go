@@ -24,7 +24,7 @@ func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// logPanics logs a panic of next, a bug, and cuts the connection, as net/http would do.
+// logPanics logs a panic of next, which is a bug, and cuts the connection, as net/http would do.
 func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

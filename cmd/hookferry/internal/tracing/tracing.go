@@ -7,8 +7,8 @@
 //	  ├ attempt    one request to an endpoint
 //	  └ deliver    a delivery, from put until it was delivered or given up
 //
-// Events of tenants have no put: their attempt and deliver are below receive.
-// Package webhookotel makes the spans below receive. This package makes receive, and sends all.
+// Events of tenants have no put: their attempts and deliver are below receive. Package webhookotel
+// makes the spans below receive. This package makes receive, and sends all.
 package tracing
 
 import (
