@@ -75,8 +75,8 @@ func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ De
 	return in, secret, err
 }
 
-// Import is Create with a secret that the receiver has already, from another sender: one that
-// webhook.Destination.StandardSecrets may have.
+// Import is Create with a secret of another sender, which the receiver has already. The secret must
+// be valid in webhook.Destination.StandardSecrets.
 func (d *Directory) Import(ctx context.Context, in Destination, existing signature.Secret, by string) (Destination, error) {
 	if err := d.taken(ctx, in.Tenant); err != nil {
 		return Destination{}, err

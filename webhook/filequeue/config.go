@@ -47,8 +47,9 @@ type Config struct {
 	// memory and 16 bytes of the disk. The latest DedupMax/2 stay for the whole DedupWindow. Zero
 	// means DefaultDedupMax, 1,000,000.
 	DedupMax int
-	// HistoryAge is how long delivered deliveries are kept; see store.History. They go in groups, up to a
-	// sixteenth later. Zero keeps none. With store.Unlimited, only HistoryBytes bounds them.
+	// HistoryAge is how long delivered deliveries are kept; see store.History. They are removed in
+	// groups, so up to a sixteenth of it later. Zero keeps none. With store.Unlimited, only
+	// HistoryBytes bounds them.
 	HistoryAge time.Duration
 	// HistoryBytes bounds the total Size of the delivered deliveries that are kept. Zero means
 	// DefaultHistoryBytes, 1 GB (1,073,741,824 bytes). store.Unlimited means no bound.

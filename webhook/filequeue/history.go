@@ -15,13 +15,13 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A delivered delivery that is kept is an entry of lane.history first. Once these have many bytes, or
-// are old, the janitor moves all of them to a table: one with their records in the order of their
-// sequence numbers, and behind these the paths by which a destination's and a user's are found. Such a
-// table goes as a whole when it is too old or the history too large. Before, it changes only by being
-// written anew, without what was discarded or erased.
+// A delivered delivery that is kept is at first an entry of lane.history. Once these entries have
+// many bytes, or are old, the janitor moves all of them to a table. The table has their records in
+// the order of their sequence numbers, and then paths that find the deliveries of a destination or
+// a user. It is removed as a whole when it is too old, or when the history is too large. To remove
+// deliveries that were discarded or erased, the store writes a new table without them.
 
-// A history has what is kept. index.mu guards the fields.
+// A history is the deliveries that are kept. index.mu guards the fields.
 type history struct {
 	tables []*table
 	n      int   // how many entries are in lane.history
@@ -29,7 +29,7 @@ type history struct {
 	unkept int64 // the result of Unkept
 }
 
-// A summary is about the deliveries of a table.
+// A summary describes the deliveries of a table.
 type summary struct {
 	n         int
 	bytes     int64  // the sum of their Sizes
@@ -37,8 +37,8 @@ type summary struct {
 	latest    int64  // when the last one was delivered, in microseconds
 }
 
-// The paths of the rows of such a table begin with these letters. The path of a record ends with the
-// delivery's number, as do those of a destination and of a user, whose rows are empty.
+// The paths of the rows of a table begin with these letters. The paths of records, destinations and
+// users end with the number of the delivery. The rows of destinations and users have no value.
 const (
 	recordPath      = "a"
 	destinationPath = "d" // and pathOf with the number as the name
@@ -58,7 +58,7 @@ func (r *row) numberOf() uint64 {
 	return binary.BigEndian.Uint64([]byte(r.path[max(len(r.path)-8, 0):]))
 }
 
-// historyRows returns the rows of a table with deliveries, which are in the order of their numbers.
+// historyRows returns the rows of a table of ds. These are in the order of their numbers.
 func historyRows(ds iter.Seq2[*store.Record, error]) iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		sum := summary{low: math.MaxUint64}
@@ -92,14 +92,14 @@ func historyRows(ds iter.Seq2[*store.Record, error]) iter.Seq2[row, error] {
 	}
 }
 
-// summaryOf decodes the value of the row of a summary.
+// summaryOf decodes a summary from the value of its row.
 func summaryOf(b []byte) summary {
 	d := decoder{b}
 	return summary{int(d.number()), int64(d.number()), d.number(), d.number(), int64(d.number())}
 }
 
-// records returns the deliveries of a table, in the order of their numbers, without those in gone. skip
-// is told of what cannot be read.
+// records returns the deliveries of a table, in the order of their numbers, without those in gone.
+// It calls skip for each part that cannot be read.
 func (t *table) records(gone map[uint64]bool, skip func(error)) iter.Seq2[*store.Record, error] {
 	return func(yield func(*store.Record, error) bool) {
 		err := t.scan(recordPath, destinationPath, false, skip, func(r row) bool {
@@ -118,7 +118,7 @@ func (t *table) records(gone map[uint64]bool, skip func(error)) iter.Seq2[*store
 // has reports whether a table may have a delivery with this number.
 func (s *summary) has(seq uint64) bool { return s.low <= seq && seq <= s.high }
 
-// names returns those of refs that a table has. skip is told of what is damaged.
+// names returns the numbers of those refs that the table has. It calls skip for each damaged part.
 func (t *table) names(refs []store.Ref, skip func(error)) (had map[uint64]bool, err error) {
 	had = make(map[uint64]bool)
 	for _, ref := range refs {
@@ -129,8 +129,8 @@ func (t *table) names(refs []store.Ref, skip func(error)) (had map[uint64]bool, 
 	return had, err
 }
 
-// ofUser returns the numbers of a user's deliveries in a table, and of those that may be the user's and
-// cannot be read.
+// ofUser returns the numbers of a user's deliveries in a table, and of unreadable deliveries that
+// may be the user's.
 func (t *table) ofUser(user string, skip func(error)) (had map[uint64]bool, err error) {
 	had = make(map[uint64]bool)
 	var fs []found
@@ -153,8 +153,8 @@ func (t *table) ofUser(user string, skip func(error)) (had map[uint64]bool, err 
 	return had, err
 }
 
-// readRows reads the deliveries of fs that are in tables. Neighbours are in the same block, which it
-// reads once. skip is told of what is damaged.
+// readRows reads the deliveries of fs that are in tables. It reads a block once for neighbours in
+// fs that are in it. It calls skip for each damaged part.
 func readRows(fs []found, skip func(error)) (err error) {
 	var t *table
 	var rows []row
@@ -187,7 +187,7 @@ func readRows(fs []found, skip func(error)) (err error) {
 	return nil
 }
 
-// table adds what a table has to a search.
+// table adds the deliveries of a table to a search.
 func (s *search) table(t *table, skip func(error)) error {
 	if !s.wants(t.sum.low, t.sum.high) {
 		return nil
@@ -226,7 +226,7 @@ func (s *search) table(t *table, skip func(error)) error {
 	return nil
 }
 
-// A departure is what leaves the log in the commit that lists a new table.
+// A departure is the entries that leave lane.history in the commit that lists a new table.
 type departure struct {
 	refs []ref
 	seqs seqSet
@@ -264,7 +264,7 @@ func (d *departure) leave(g *group) {
 	})
 }
 
-// load reads the deliveries of entries, and adds those that it has read to the departure.
+// load reads the deliveries of fs, and adds those that it could read to leaves.
 func (j *janitor) load(fs []found, leaves *departure) iter.Seq2[*store.Record, error] {
 	return func(yield func(*store.Record, error) bool) {
 		for n, size := 0, int64(0); len(fs) > 0; fs, n, size = fs[n:], 0, 0 {
@@ -307,7 +307,7 @@ func (j *janitor) load(fs []found, leaves *departure) iter.Seq2[*store.Record, e
 	}
 }
 
-// keep moves the entries of lane.history to a table. Without write it lets them go.
+// keep moves the entries of lane.history to a table. If write is false, it removes them.
 func (j *janitor) keep(write bool) error {
 	x := j.store.index
 	var fs []found
@@ -331,8 +331,8 @@ func (j *janitor) keep(write bool) error {
 	return j.list(&x.history.tables, nil, nil, 0, leaves.leave)
 }
 
-// cut writes tables of the history anew, without the deliveries that find returns. Then it removes all
-// old files. The caller holds the janitor.
+// cut replaces tables of the history by new ones, without the deliveries that find returns. Then it
+// removes the old files. The caller holds the janitor.
 func (j *janitor) cut(ctx context.Context, find func(t *table) (map[uint64]bool, error)) (n int, err error) {
 	x := j.store.index
 	x.mu.Lock()
@@ -354,9 +354,9 @@ func (j *janitor) cut(ctx context.Context, find func(t *table) (map[uint64]bool,
 	return n, j.removeLeftovers()
 }
 
-// expire keeps the bounds of the history: it removes the oldest tables, and moves entries to a new one
-// once they have historyBytes, or are older than a sixteenth of HistoryAge. It returns when there is
-// more to do, or zero.
+// expire keeps the history within its bounds. It removes the oldest tables, and moves the entries
+// of lane.history to a new table once they have historyBytes, or are older than a sixteenth of
+// HistoryAge. It returns the time at which there is more to do, or zero.
 func (j *janitor) expire() (next time.Time, err error) {
 	x, c, now := j.store.index, &j.store.config, j.store.Now()
 	x.mu.Lock()
@@ -398,7 +398,7 @@ func (j *janitor) expire() (next time.Time, err error) {
 	return next, cmp.Or(err, kerr)
 }
 
-// keptBytes returns the sum of the Sizes of what is kept.
+// keptBytes returns the sum of the Sizes of all kept deliveries.
 func (x *index) keptBytes() int64 {
 	bytes := x.history.bytes
 	for _, t := range x.history.tables {

@@ -281,8 +281,8 @@ func (j *janitor) flush() error {
 	return err
 }
 
-// install writes rows to a table, in place of old ones, as list lists it. While install works, nothing
-// else changes the tables.
+// install writes rows to a new table, and has list put it in place of old ones. While install
+// works, nothing else changes the tables.
 func (j *janitor) install(in *[]*table, rows iter.Seq2[row, error], old []*table, upTo uint64, also func(*group)) error {
 	if err := j.resolve(); err != nil {
 		return err
@@ -326,8 +326,9 @@ func (j *janitor) resolve() error {
 	return j.list(&j.store.index.documents.tables, nil, nil, 0, nil)
 }
 
-// list stores which tables are needed: in the list in, t in place of old ones, unless it is nil, and of
-// the rows of the memtable up to a version. The commit has what also adds to it.
+// list stores which tables are needed. In the list in, t takes the place of old ones; if t is nil,
+// they are only removed. Rows of the memtable up to the version upTo leave it. Unless also is nil,
+// it can add records to the commit.
 func (j *janitor) list(in *[]*table, t *table, old []*table, upTo uint64, also func(*group)) error {
 	ds, h := &j.store.index.documents, &j.store.index.history
 	err := j.store.writer.do(j.ctx, func(g *group) error {
@@ -417,7 +418,7 @@ func (ld *loader) openTables(found map[string]int64) {
 	}
 }
 
-// openTable opens a table of a size.
+// openTable opens a table that has this size.
 func (ld *loader) openTable(name string, size int64) {
 	in, with := &ld.store.index.documents.tables, "documents"
 	if strings.HasPrefix(name, historyTable) {

@@ -7,9 +7,9 @@ import (
 )
 
 // Erase implements store.Inspector. It overwrites the bodies and the attempts of the user's
-// deliveries with zeros, in all segments, even if the deliveries have left the store, and replaces the
-// tables of the history that have some. It leaves claimed deliveries as they are, and counts them. It
-// returns once the zeros are on the disk, and the old tables removed.
+// deliveries with zeros, in all segments, even if the deliveries have left the store. It replaces
+// the tables of the history that have deliveries of the user. It leaves claimed deliveries as they
+// are, and counts them. It returns once the zeros are on the disk and the old tables are removed.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("filequeue: erasure without a user")

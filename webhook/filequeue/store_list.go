@@ -14,8 +14,8 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// A found is an entry of the index, and where it is; or a delivery of a table, of which entry has only
-// the number.
+// A found is an entry of the index and its place, or a delivery of a table. For the latter, entry
+// has only the number.
 type found struct {
 	entry   entry
 	in      queueID
@@ -171,9 +171,10 @@ func (x *index) named(refs []store.Ref) (all []found) {
 	return all
 }
 
-// read returns the deliveries that find returns, and then what more makes of them, unless it is nil, and
-// of the tables of the history. Those that were removed meanwhile or cannot be read have no record. If the
-// disk can read none of them, read returns an error.
+// read reads the deliveries that find returns, and returns them. Unless more is nil, it returns
+// instead what more makes of them and of the tables of the history. Deliveries that were removed
+// meanwhile or cannot be read have no record. If the disk can read none of them, read returns an
+// error.
 func (s *Store) read(ctx context.Context, find func(x *index) []found, more func(fs []found, tables []*table) ([]found, error)) (fs []found, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return nil, err

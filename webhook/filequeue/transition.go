@@ -17,7 +17,7 @@ type transition struct {
 	rest   uint32 // of a claimed delivery, the size in the record without the length of the body
 	lost   bool   // the delivery leaves the store because it cannot be read
 	lapsed bool   // it is buried with a Reason that is Lapsed: the next one with its key keeps its own due
-	unkept bool   // the delivery leaves the store because the janitor falls behind with the history
+	unkept bool   // the delivery is not kept, because the janitor falls behind with the history
 	put    bool   // the delivery is new
 	keep   bool   // it is claimed at once
 

@@ -134,7 +134,8 @@ type Webhooks struct {
 	Retries      *Retries         `yaml:"retries"`    // of destinations that have none of their own
 }
 
-// Retries has attempts go on for longer, or after more failures; see webhook.Retries, also for the bounds.
+// Retries lets attempts go on for longer, or after more failures. See webhook.Retries, also for the
+// bounds.
 type Retries struct {
 	Standard     bool          `yaml:"standard"` // begin with what Standard Webhooks recommends
 	Timeout      time.Duration `yaml:"timeout"`
