@@ -4,8 +4,11 @@ package pgqueue
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,13 +18,17 @@ import (
 
 	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/webhook/internal/bench"
+	"github.com/hookferry/analytics/webhook/store"
 )
+
+var historyFlag = flag.Duration("history", 0, "the History of BenchmarkSoak, at least a minute")
 
 // BenchmarkSoak delivers at full rate, in one short round or for as long as the soak
 // command says. It reports the cost of a delivery to the database and to this process, and
-// the sizes of the tables.
+// the sizes of the tables. With -history, deliveries are kept for so long, and it reports how
+// long pages of 50 take.
 func BenchmarkSoak(b *testing.B) {
-	q := openDefault(b, b.TempDir())
+	q := openOn(b, pool(b), Config{Schema: schemaOf(b.TempDir()), History: *historyFlag, Logger: slog.New(slog.DiscardHandler)})
 	l := bench.NewLoad(b, q, 10, 64)
 	round, length := 2000, time.Duration(1)
 	if soakenv.On() {
@@ -52,8 +59,8 @@ func soakFor(b *testing.B, q *Store, l *bench.Load, round int, d time.Duration) 
 		}
 		n, m = n+rounds*round, m+rounds*bare
 		deliverTotal, bareTotal = deliverTotal+deliverTime, bareTotal+bareTime
-		b.Logf("%v: %.0f deliveries/s, %.2f x bare; %s", deliverTotal.Round(time.Second), float64(rounds*round)/deliverTime.Seconds(),
-			bareTime.Seconds()/deliverTime.Seconds()*float64(round/bare), bloat(b, q))
+		b.Logf("%v: %.0f deliveries/s, %.2f x bare; %s%s", deliverTotal.Round(time.Second), float64(rounds*round)/deliverTime.Seconds(),
+			bareTime.Seconds()/deliverTime.Seconds()*float64(round/bare), pages(b, q), bloat(b, q))
 		deliverTime, bareTime, rounds = 0, 0, 0
 	}
 	after := costs(b, q)
@@ -64,6 +71,29 @@ func soakFor(b *testing.B, q *Store, l *bench.Load, round int, d time.Duration) 
 	per("commits", before.commits, after.commits)
 	per("db-cpu-µs", before.database, after.database)
 	per("cpu-µs", before.process, after.process-float64(m)*bareCPU(b, l))
+}
+
+// pages returns a text with how much is kept, and how long a page of the 50 latest deliveries of a
+// destination takes.
+func pages(b *testing.B, q *Store) string {
+	b.Helper()
+	if *historyFlag == 0 {
+		return ""
+	}
+	c, err := q.Count(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	took := make([]time.Duration, 200)
+	for i := range took {
+		began := time.Now()
+		rs, _, err := q.List(b.Context(), store.Query{Destinations: []string{"d0"}}, 0, 50)
+		if took[i] = time.Since(began); err != nil || len(rs) != 50 {
+			b.Fatalf("List = %d, %v; want 50", len(rs), err)
+		}
+	}
+	slices.Sort(took)
+	return fmt.Sprintf("%d kept, %d MB, and %d not; a page: p50 %v, p99 %v; ", c.Delivered, c.DeliveredBytes>>20, q.Unkept(), took[100].Round(10*time.Microsecond), took[198].Round(10*time.Microsecond))
 }
 
 // A cost counts the resources used so far: bytes of WAL, commits, and microseconds of
