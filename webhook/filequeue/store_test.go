@@ -15,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	bench.Main()
 	flag.Parse()
 	goleak.VerifyTestMain(m)
 }
