@@ -98,9 +98,9 @@ func (w *stopwatch) serve(c net.Conn) {
 	}
 }
 
-// record records the age of the event with this body, if the body has the time.
+// record records the age of the event with this body, if the body has the time, or its data.
 func (w *stopwatch) record(body []byte) {
-	rest, ok := bytes.CutPrefix(body, []byte(`{"made":"`))
+	_, rest, ok := bytes.Cut(body, []byte(`{"made":"`))
 	if !ok {
 		return
 	}
