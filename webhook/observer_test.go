@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -92,16 +93,19 @@ func TestObserverIsToldOfEverything(t *testing.T) {
 
 // When one endpoint has answered 200, the delivery is done, and the requests to its other endpoints
 // are no longer needed. The Observer is told of them, whether they run to their end or are cut off.
+// With a Key they are not cut off, since a receiver might read them after the next delivery.
 func TestObserverIsToldOfRequestsThatAreNoLongerNeeded(t *testing.T) {
 	const slow, hung = "http://slow.example/hook", "http://hung.example/hook"
 	for _, tt := range []struct {
 		name     string
 		limit    int
+		key      string
 		want     map[string]string
 		requests int64 // to both deliveries' endpoints, without those cut off
 	}{
-		{"requests run to their end", 8, map[string]string{slow: "delivered", hung: "retryable"}, 6},
-		{"requests are cut off", 1, map[string]string{slow: "cut_off", hung: "cut_off"}, 4},
+		{"requests run to their end", 8, "", map[string]string{slow: "delivered", hung: "retryable"}, 6},
+		{"requests are cut off", 1, "", map[string]string{slow: "cut_off", hung: "cut_off"}, 4},
+		{"requests with a Key", 1, "b", map[string]string{slow: "delivered", hung: "retryable"}, 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
@@ -124,7 +128,8 @@ func TestObserverIsToldOfRequestsThatAreNoLongerNeeded(t *testing.T) {
 				})
 				r.track("m1")
 				synctest.Wait()
-				r.track("m2")
+				m2 := &event.Custom{Type: "tested", ID: "m2", Key: tt.key, Data: 1}
+				must(t, r.Forward(t.Context(), "crm", m2))
 				time.Sleep(time.Minute)
 				mu.Lock()
 				defer mu.Unlock()

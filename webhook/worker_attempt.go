@@ -75,7 +75,8 @@ func (w *worker) decide(d *Delivery, t *target, results []result, now time.Time,
 // sendToAll sends d to several endpoints at once. It returns when one has taken d, or all requests
 // have failed. After one has taken d, the other requests may run to their end, so that their
 // endpoints get d too, for at most MaxConcurrent deliveries of a destination at a time. Beyond
-// that, they are cancelled. w.last says when they have ended.
+// that, they are cancelled, unless d has a Key: a receiver may begin to read a cancelled request
+// after the next one with the Key, so sendToAll waits for its end. w.last says when they have ended.
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ctx, cut := context.WithCancelCause(w.attempts)
 	type ending struct {
@@ -102,6 +103,9 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		mayEnd := int(l.State.stragglers.Add(1)) <= t.limits.Slots
 		if !mayEnd {
 			l.State.stragglers.Add(-1)
+			if d.Key != "" {
+				continue
+			}
 			cut(errors.New("webhook: another endpoint has taken the delivery"))
 		}
 		last := make(chan struct{})
