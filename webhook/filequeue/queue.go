@@ -126,19 +126,6 @@ func (q *queue) after(r rank, n int) (some []entry) {
 	return some
 }
 
-// until yields the entries that are due no later than a time in microseconds.
-func (q *queue) until(due int64) iter.Seq[entry] {
-	return func(yield func(entry) bool) {
-		for c := range q.chunks {
-			for _, e := range q.chunks[c].all {
-				if e.due > due || !yield(e) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // numbered yields the entries with these sequence numbers, which are in order. It looks once at each
 // chunk that may have some of them.
 func (q *queue) numbered(seqs []uint64) iter.Seq[entry] {
