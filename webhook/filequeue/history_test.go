@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/store"
@@ -98,12 +100,12 @@ func (r *rig) refsOf(destination string) (refs []store.Ref) {
 func TestHistoryThatFailsHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, keepsAll)
-		defer r.s.Close()
+		defer func() { r.s.Close() }()
 		r.keepSome(20)
 		var fails atomic.Bool
 		fails.Store(true)
 		r.d.OnOp(func(op simdisk.Op) error {
-			if fails.Load() && op.Kind == simdisk.Write && strings.HasPrefix(op.Name, "history-") {
+			if fails.Load() && (op.Kind == simdisk.Write || op.Kind == simdisk.Remove) && strings.HasPrefix(op.Name, "history-") {
 				return syscall.ENOSPC
 			}
 			return nil
@@ -130,6 +132,19 @@ func TestHistoryThatFailsHoldsNothingUp(t *testing.T) {
 		check("at the end", true)
 		if n := r.s.Unkept(); n > 50 {
 			t.Errorf("%d are not kept, want none from before and after the disk failed", n)
+		}
+		left := r.tables()
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := filequeue.OpenOn(r.d, keepsAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.s = s
+		synctest.Wait()
+		if diff := cmp.Diff(r.tables(), left); diff != "" {
+			t.Errorf("tables before a restart, which removes those that nothing needs (-after +before):\n%s", diff)
 		}
 	})
 }

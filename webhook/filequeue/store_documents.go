@@ -308,14 +308,17 @@ func (j *janitor) install(in *[]*table, rows iter.Seq2[row, error], old []*table
 	if err == nil {
 		err = j.list(in, t, old, upTo, also)
 	}
-	if err != nil {
-		if t != nil {
-			t.unpin()
-			j.doubtful = append(j.doubtful, name) // the record may be on the disk
-		}
-		return err
+	switch {
+	case err == nil:
+		return j.removeLeftovers()
+	case t != nil:
+		t.unpin()
+		j.doubtful = append(j.doubtful, name) // the record may be on the disk
+	default:
+		j.leftovers = append(j.leftovers, name)
+		_ = j.removeLeftovers() // tidy tries again
 	}
-	return j.removeLeftovers()
+	return err
 }
 
 // resolve makes leftovers of doubtful tables.

@@ -76,6 +76,7 @@ func (t *table) unpin() {
 }
 
 // writeTable writes a table. The content is durable when writeTable returns nil, but not the name.
+// After an error a part of the file may be left.
 func writeTable(d disk.Disk, name string, rows iter.Seq2[row, error]) (*table, error) {
 	t := &table{name: name}
 	t.pins.Store(1)
@@ -85,7 +86,6 @@ func writeTable(d disk.Disk, name string, rows iter.Seq2[row, error]) (*table, e
 	}
 	if err = t.fill(rows); err != nil {
 		t.file.Close()
-		d.Remove(name) // or Open removes it
 		return nil, err
 	}
 	return t, nil
