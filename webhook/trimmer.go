@@ -44,7 +44,10 @@ func (t *trimmer) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
 			t.config.Logger.Error("webhook: the store fails; what waits beyond BacklogMaxBytes or BacklogMaxAge is kept for now", "error", err)
 		}
-		wait = max(interval, 50*time.Since(began))
+		if wait = interval; n > 0 {
+			wait = trimInterval // others may have claimed some for the time of the look
+		}
+		wait = max(wait, 50*time.Since(began))
 	}
 }
 
