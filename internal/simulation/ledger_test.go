@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A ledger records what happened to every message, by its id. At the end it finds lost messages and
@@ -15,12 +17,16 @@ type ledger struct {
 	tracked     map[string]string // by accepted message: why it may be lost, or empty
 	accepted    map[string]bool   // messages that the collector acknowledged
 	received    map[receipt][]time.Time
-	unconfirmed map[receipt]int // receipts whose answer came too late for the forwarder
+	unconfirmed map[receipt]int   // receipts whose answer came too late for the forwarder
+	doubtful    map[delivery]bool // a settlement of them failed
 	crashes     []time.Time
 }
 
 // A receipt says that an endpoint answered the delivery of a message with a 2xx status.
 type receipt struct{ endpoint, id string }
+
+// A delivery is a message for a destination.
+type delivery struct{ destination, id string }
 
 func newLedger() *ledger {
 	return &ledger{
@@ -28,6 +34,7 @@ func newLedger() *ledger {
 		accepted:    make(map[string]bool),
 		received:    make(map[receipt][]time.Time),
 		unconfirmed: make(map[receipt]int),
+		doubtful:    make(map[delivery]bool),
 	}
 }
 
@@ -68,6 +75,16 @@ func (l *ledger) unconfirm(endpoint, id string) {
 	l.unconfirmed[receipt{endpoint, id}]++
 }
 
+// doubt records settlements that failed. They may be on the disk all the same, which a crash shows: then
+// nobody has counted those that the history did not keep.
+func (l *ledger) doubt(ss []store.Settlement) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range ss {
+		l.doubtful[delivery{ss[i].Delivery.Destination, ss[i].Delivery.MessageID}] = true
+	}
+}
+
 func (l *ledger) crash() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +117,7 @@ type outcome struct {
 
 // losses returns the acknowledged messages that were neither delivered nor stored, or were stored
 // more than once. It also returns the dead letters of messages that were never tracked, and counts the
-// messages that were delivered and are not stored.
+// messages that were delivered without doubt and are not stored.
 func (l *ledger) losses(destination string, endpoints []string, o outcome) (found []string, unkept int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +126,7 @@ func (l *ledger) losses(destination string, endpoints []string, o outcome) (foun
 		switch n := o.dead[id] + o.kept[id]; {
 		case n == 0 && !delivered:
 			found = append(found, fmt.Sprintf("%s was acknowledged, but is lost for %s", id, destination))
-		case n == 0:
+		case n == 0 && !l.doubtful[delivery{destination, id}]:
 			unkept++
 		case n > 1:
 			found = append(found, fmt.Sprintf("%s is stored %d times for %s", id, n, destination))

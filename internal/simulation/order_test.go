@@ -10,10 +10,12 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A watchedStore reports to an orders which deliveries are put and settled.
+// A watchedStore reports to an orders which deliveries are put and settled, and to a ledger which
+// settlements fail.
 type watchedStore struct {
 	webhook.Store
 	orders *orders
+	ledger *ledger
 }
 
 func (s *watchedStore) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
@@ -29,7 +31,11 @@ func (s *watchedStore) Settle(ctx context.Context, ss []store.Settlement) (int, 
 			s.orders.end(ss[i].Delivery.Destination, ss[i].Delivery.MessageID)
 		}
 	}
-	return s.Store.Settle(ctx, ss)
+	n, err := s.Store.Settle(ctx, ss)
+	if err != nil {
+		s.ledger.doubt(ss[n:])
+	}
+	return n, err
 }
 
 // An orders checks that the deliveries of a destination with one key are attempted one after the

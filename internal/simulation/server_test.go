@@ -27,7 +27,7 @@ func (w *world) start() error {
 	if err != nil {
 		return err
 	}
-	store = &watchedStore{store, w.orders}
+	store = &watchedStore{store, w.orders, w.ledger}
 	s := &server{disk: w.disk, store: store, ran: make(chan error, 1)}
 	s.forwarder, err = webhook.New(webhook.Config{
 		Store:           store,

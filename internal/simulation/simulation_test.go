@@ -27,7 +27,7 @@ import (
 )
 
 // history keeps what was delivered until the end of each run.
-var history = filequeue.Config{HistoryAge: 32 * time.Hour, HistoryBytes: 2 << 20}
+var history = filequeue.Config{HistoryAge: 32 * time.Hour, HistoryBytes: 3 << 20}
 
 func open(w *world) (webhook.Store, error) { return w.openOn(w.disk, history) }
 

@@ -54,7 +54,7 @@ type world struct {
 
 // diskSize is the capacity of the disk, except while it is full. It is small, so that the store
 // makes small segments.
-const diskSize = 4 << 20
+const diskSize = 5 << 20
 
 // An opener opens the store on the disk of a world.
 type opener func(*world) (webhook.Store, error)
