@@ -47,6 +47,18 @@ var runs = []run{
 		{"the same in files, to one event in a request", "Batches/store=file", "x_single", " x"},
 		{"processor time of such an event in files, without the receiver's", "Batches/store=file", "batched_us", " us"},
 	}},
+	{"ordered", "webhook", "^BenchmarkOrdered$", []string{"-benchtime", "5x", "-bench.round=10000"}, glance, []value{
+		{"deliveries with 10,000 keys, store in memory, to those without", "Ordered/store=mem", "x_plain", " x"},
+		{"the same with keys in files", "Ordered/store=file", "x_plain", " x"},
+	}},
+	{"behind", "webhook", "^BenchmarkBehind$", glance, glance, []value{
+		{"a million behind one key in files: heap", "Behind", "heap-MB", " MB"},
+		{"the same, `Open` after a crash to the first `Fetch`", "Behind", "first-s", " s"},
+		{"the same, deliveries of other keys", "Behind", "beside/s", "/s"},
+		{"those without the million", "Behind", "alone/s", "/s"},
+		{"their p99 with the million", "Behind", "beside-p99-ms", " ms"},
+		{"their p99 without it", "Behind", "alone-p99-ms", " ms"},
+	}},
 	{"post", "webhook/internal/wire", "^BenchmarkPost$", nil, []string{"-benchtime", "1000x"}, []value{
 		{"one request on a kept connection", "Post/client=wire", "ns/op", " ns"},
 		{"its allocations on a kept connection", "Post/client=wire", "allocs/op", ""},
@@ -103,6 +115,13 @@ var runs = []run{
 		{"deliveries, store in PostgreSQL, 1 destination, to a bare `http.Transport`", "Deliveries/destinations=1/concurrency=64", "x_bare", " x"},
 		{"deliveries, store in PostgreSQL, 10 destinations, to a bare `http.Transport`", "Deliveries/destinations=10/concurrency=64", "x_bare", " x"},
 	}},
+	{"postgres-ordered", "webhook/pgqueue", "^BenchmarkOrdered$", []string{"-benchtime", "5x", "-bench.round=10000"}, glance, []value{
+		{"deliveries with 10,000 keys, PostgreSQL, to those without", "Ordered", "x_plain", " x"},
+	}},
+	{"postgres-batches", "webhook/pgqueue", "^BenchmarkBatches$", []string{"-benchtime", "5x", "-bench.round=10000"}, glance, []value{
+		{"100 events in a request, PostgreSQL", "Batches", "batched/s", " events/s"},
+		{"the same in PostgreSQL, to one event in a request", "Batches", "x_single", " x"},
+	}},
 	{"postgres-idle", "webhook/pgqueue", "^BenchmarkIdleLatency$", []string{"-benchtime", "1000x"}, []string{"-benchtime", "20x"}, []value{
 		{"one event on an idle forwarder to its arrival, PostgreSQL, p50", "IdleLatency", "p50-ms", " ms"},
 		{"the same in PostgreSQL, p99", "IdleLatency", "p99-ms", " ms"},
@@ -114,6 +133,13 @@ var runs = []run{
 	{"nats", "webhook/natsqueue", "^BenchmarkDeliveries$", []string{"-benchtime", "3x", "-bench.round=10000"}, glance, []value{
 		{"deliveries, store in JetStream, one replica, 1 destination, to a bare `http.Transport`", "Deliveries/destinations=1/concurrency=64", "x_bare", " x"},
 		{"deliveries, store in JetStream, one replica, 10 destinations, to a bare `http.Transport`", "Deliveries/destinations=10/concurrency=64", "x_bare", " x"},
+	}},
+	{"nats-ordered", "webhook/natsqueue", "^BenchmarkOrdered$", []string{"-benchtime", "5x", "-bench.round=10000"}, glance, []value{
+		{"deliveries with 10,000 keys, JetStream, to those without", "Ordered", "x_plain", " x"},
+	}},
+	{"nats-batches", "webhook/natsqueue", "^BenchmarkBatches$", []string{"-benchtime", "5x", "-bench.round=10000"}, glance, []value{
+		{"100 events in a request, JetStream", "Batches", "batched/s", " events/s"},
+		{"the same in JetStream, to one event in a request", "Batches", "x_single", " x"},
 	}},
 	{"nats-idle", "webhook/natsqueue", "^BenchmarkIdleLatency$", []string{"-benchtime", "1000x"}, []string{"-benchtime", "20x"}, []value{
 		{"one event on an idle forwarder to its arrival, JetStream, p50", "IdleLatency", "p50-ms", " ms"},
