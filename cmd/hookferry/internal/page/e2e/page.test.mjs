@@ -389,6 +389,7 @@ test('the story of a delivery has every attempt and the body', { timeout: limit 
   await until('it is kept', async () => (await server.api('deliveries?id=m-found&state=delivered')).items.some((d) => d.destination === 'crm'))
   const overview = await visit(browser, server.page)
   await overview.getByRole('link', { name: 'Deliveries' }).click()
+  await overview.getByRole('heading', { name: 'Deliveries', level: 1 }).waitFor() // before it, keys are the overview's
   await overview.keyboard.press('/')
   await overview.keyboard.type('m-found')
   await overview.keyboard.press('Enter')
