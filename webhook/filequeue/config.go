@@ -52,7 +52,8 @@ type Config struct {
 	// HistoryBytes bounds them.
 	HistoryAge time.Duration
 	// HistoryBytes bounds the total Size of the delivered deliveries that are kept. Zero means
-	// DefaultHistoryBytes, 1 GB (1,073,741,824 bytes). store.Unlimited means no bound.
+	// DefaultHistoryBytes, 1 GB (1,073,741,824 bytes). store.Unlimited means no bound. With MaxBytes,
+	// at most half of that are kept, so that the history leaves room for new deliveries.
 	HistoryBytes int64
 	// LockTimeout is how long Open waits for another process to release the folder. Zero
 	// means DefaultLockTimeout, 1 second.
@@ -70,6 +71,9 @@ func (c Config) withDefaults() (Config, error) {
 	check.Least(&wrong, "DedupMax", &c.DedupMax, 0, DefaultDedupMax)
 	check.Least(&wrong, "HistoryAge", &c.HistoryAge, store.Unlimited, 0)
 	check.Least(&wrong, "HistoryBytes", &c.HistoryBytes, store.Unlimited, DefaultHistoryBytes)
+	if c.MaxBytes > 0 && (c.HistoryBytes == store.Unlimited || c.HistoryBytes > c.MaxBytes/2) {
+		c.HistoryBytes = max(c.MaxBytes/2, 1)
+	}
 	check.Least(&wrong, "LockTimeout", &c.LockTimeout, 0, DefaultLockTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, wrong.Err("filequeue")

@@ -149,6 +149,22 @@ func TestHistoryThatFailsHoldsNothingUp(t *testing.T) {
 	})
 }
 
+// However much the history may have, it leaves room within MaxBytes for new deliveries.
+func TestHistoryLeavesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := filequeue.Config{MaxBytes: 1 << 20, HistoryAge: time.Hour, HistoryBytes: store.Unlimited}
+		r := newRig(t, c)
+		defer func() { r.s.Close() }()
+		for range 300 {
+			r.settle(store.Done, r.put("a", 10_000, true))
+			synctest.Wait()
+		}
+		if n := len(r.kept("a")); n < 20 || n > 60 {
+			t.Errorf("%d deliveries are kept, want about half of MaxBytes", n)
+		}
+	})
+}
+
 // A damaged block of a table hides no other. It is logged, Check reports it, and Rescue copies the rest.
 func TestDamagedTableHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
