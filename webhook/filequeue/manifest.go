@@ -54,12 +54,15 @@ func (m mark) after(n mark) bool {
 
 var errEmpty = fmt.Errorf("%w: it is empty", ErrDamaged)
 
-// A manifest is the file MANIFEST.
+// A manifest is the file MANIFEST. Of its two pages for marks, only one is written until a sync has
+// made it durable; then the other one is. So whatever a crash, a loss of power or an error of the disk
+// does to the page that is written, the other one still has a mark.
 type manifest struct {
 	mark    mark      // the latest one
+	durable mark      // on the other page
 	file    disk.File // nil until the method open
-	page    int64     // the page for the next mark: the one with the earlier mark
-	synced  segmentID // the segment of the latest mark that is sure to survive a loss of power
+	page    int64     // the page for the next mark
+	written bool      // whether a sync makes that page durable
 	flushed time.Time
 	buf     []byte
 }
@@ -88,20 +91,30 @@ func readManifest(d disk.Disk) (*manifest, error) {
 	start = strings.TrimRight(start, " ")
 	m := &manifest{page: 1}
 	var pages []string
-	valid := false
+	valid := 0
 	if start == manifestStart && len(b) > manifestPage {
 		pages = []string{string(b[manifestPage:min(2*manifestPage, len(b))]), string(b[min(2*manifestPage, len(b)):])}
 	}
 	for i, page := range pages {
-		// After a crash, one mark may be damaged: the process ended while it wrote the page.
-		if at, ok := parseMark(strings.TrimSpace(page)); ok && (!valid || at.after(m.mark)) {
-			m.mark, m.page, valid = at, int64(2-i), true
+		// One mark may be damaged: the process ended while it wrote the page. If both are valid, the later
+		// one may not be durable.
+		at, ok := parseMark(strings.TrimSpace(page))
+		switch {
+		case !ok:
+			continue
+		case valid == 0:
+			m.mark, m.durable, m.page = at, at, int64(2-i)
+		case at.after(m.mark):
+			m.mark, m.page = at, int64(1+i)
+		default:
+			m.durable, m.page = at, int64(2-i)
 		}
+		valid++
 	}
 	switch {
 	case start != manifestStart && strings.HasPrefix(start, manifestMagic):
 		return nil, fmt.Errorf("%w: %q", ErrVersion, start)
-	case !valid:
+	case valid == 0:
 		return nil, fmt.Errorf("%w: %s is not the manifest of a store", ErrDamaged, manifestName)
 	}
 	return m, nil
@@ -144,23 +157,29 @@ func (m *manifest) open(d disk.Disk) (err error) {
 // set writes a mark about commits that are durable. If the process ends, the mark stays. To keep
 // commits fast, set syncs only the first mark of each segment, and flush syncs now and then. So a loss
 // of power may leave an earlier mark. An error does not matter, because marks only help to notice
-// damage: set then writes the same page at the next commit, and leaves the other page alone until that
-// is durable.
+// damage: the next call writes the page again.
 func (m *manifest) set(at mark) {
-	m.mark = at
-	m.buf = append(at.line(m.buf[:0]), "                "...) // the line before may have been longer
-	_, err := m.file.WriteAt(m.buf, m.page*manifestPage)
-	if err != nil {
-		m.synced = segmentID{}
+	if m.mark = at; at == m.durable {
 		return
 	}
-	if m.synced != at.segment {
-		if m.file.Sync() != nil {
-			return
-		}
-		m.synced = at.segment
+	m.buf = append(at.line(m.buf[:0]), "                "...) // the line before may have been longer
+	_, err := m.file.WriteAt(m.buf, m.page*manifestPage)
+	m.written = err == nil
+	if at.segment != m.durable.segment {
+		m.sync()
 	}
-	m.page = 3 - m.page
+}
+
+// sync makes the page durable that was written. After an error the page must be written again, as the
+// system may have dropped what it could not write.
+func (m *manifest) sync() {
+	if !m.written {
+		return
+	}
+	m.written = false
+	if m.file.Sync() == nil {
+		m.durable, m.page = m.mark, 3-m.page
+	}
 }
 
 // flush syncs the latest mark, but at most once a second. The writer calls it after a commit, when its
@@ -169,7 +188,7 @@ func (m *manifest) set(at mark) {
 func (m *manifest) flush(now time.Time) {
 	if now.Sub(m.flushed) >= time.Second {
 		m.flushed = now
-		m.file.Sync() // after an error, the next one tries again
+		m.sync()
 	}
 }
 
