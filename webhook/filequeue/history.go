@@ -307,6 +307,28 @@ func (j *janitor) load(fs []found, leaves *departure) iter.Seq2[*store.Record, e
 	}
 }
 
+// A keepFailure is the latest failure of keep. As each call reads all that could not be moved, the next
+// one waits for again, and twice as long after each further failure, up to a minute.
+type keepFailure struct {
+	err   error // nil if keep has not failed
+	pause time.Duration
+	until time.Time
+}
+
+// try calls keep, unless a failure was too short a time ago. Then it returns that failure.
+func (u *keepFailure) try(keep func() error) error {
+	if u.err != nil && time.Now().Before(u.until) {
+		return u.err
+	}
+	if u.err = keep(); u.err == nil {
+		u.pause = 0
+		return nil
+	}
+	u.pause = min(max(again, 2*u.pause), time.Minute)
+	u.until = time.Now().Add(u.pause)
+	return u.err
+}
+
 // keep moves the entries of lane.history to a table. If write is false, it removes them.
 func (j *janitor) keep(write bool) error {
 	x := j.store.index
@@ -388,7 +410,7 @@ func (j *janitor) expire() (next time.Time, err error) {
 	case c.HistoryAge == 0:
 		kerr = j.keep(false)
 	case h.bytes >= x.historyBytes || c.HistoryAge > 0 && !due.After(now):
-		kerr = j.keep(true)
+		kerr = j.failure.try(func() error { return j.keep(true) })
 	case c.HistoryAge > 0:
 		next = earlier(next, due)
 	}

@@ -29,6 +29,7 @@ type janitor struct {
 	// doubtful are the tables of commits that have failed: after a crash, Open may find the record that
 	// lists one of them. Once a later record is durable, they are leftovers.
 	doubtful []string
+	failure  keepFailure
 }
 
 // again is how long the janitor waits after an error.
