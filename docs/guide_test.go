@@ -114,6 +114,72 @@ func outputs(t *testing.T, file string) map[string]string {
 	return found
 }
 
+// runners are the tests that compile or run the blocks of each language. Each names its pages.
+var runners = map[string]string{
+	"sh":   "../cmd/hookferry/guide_commands_test.go",
+	"yaml": "../cmd/hookferry/internal/config/guide_test.go",
+	"go":   "guide_test.go", // those of all pages
+	"js":   "receivers_linux_test.go", "python": "receivers_linux_test.go", "ruby": "receivers_linux_test.go", "php": "receivers_linux_test.go",
+	"sql":  "receivers_test.go",
+	"diff": "guide_test.go", "json": "guide_test.go",
+}
+
+// TestEachBlockIsRun checks that each block of code in the guides is compiled or run by a test: the one
+// in a comment above it, or the one for its language, which names the page. Blocks of text show what a
+// program prints.
+func TestEachBlockIsRun(t *testing.T) {
+	guides, err := filepath.Glob("*.md")
+	if err != nil || len(guides) == 0 {
+		t.Fatalf("guides: %q, %v", guides, err)
+	}
+	for _, guide := range guides {
+		for _, m := range regexp.MustCompile("(?s)([^\n]*)\n```(\\w*)\n(.*?)\n```\n").FindAllStringSubmatch(readText(t, guide), -1) {
+			above, language, block := m[1], m[2], m[3]
+			runner := runners[language]
+			if language == "text" {
+				continue
+			}
+			if module, ok := strings.CutPrefix(block, "go get github.com/hookferry/analytics/"); ok {
+				if !strings.Contains(readText(t, "../.ci/start"), " /"+module+" ") {
+					t.Errorf("%s: .ci/start does not use the module %s", guide, module)
+				}
+				continue
+			}
+			if name, ok := strings.CutSuffix(above, " runs this -->"); ok {
+				runner = "../" + strings.TrimPrefix(name, "<!-- ")
+			} else if language == "json" && !json.Valid([]byte(block)) {
+				t.Errorf("%s: a block of JSON is not valid:\n%s", guide, block)
+			}
+			if runner == "" {
+				t.Errorf("%s: nothing runs a block of %q:\n%s", guide, language, block)
+			} else if text := readText(t, runner); runner != "guide_test.go" && runner != "../.ci/start" && !strings.Contains(text, guide) {
+				t.Errorf("%s: a block of %s is not run by %s, which does not name the page", guide, language, runner)
+			}
+		}
+	}
+}
+
+// TestImportsInDiffsAreThose checks that each change of an import in docs/migrating.md is that of a
+// program before and after it.
+func TestImportsInDiffsAreThose(t *testing.T) {
+	blocks := regexp.MustCompile("```diff\n-import (\\S+)\n\\+import (\\S+)\n```\n").FindAllStringSubmatch(readText(t, "migrating.md"), -1)
+	programs := [][2]string{ // of each block
+		{"", "v2_test.go"}, // the version before Go modules; see the package that stands for it
+		{"../interop/go/v3/before/v3_test.go", "../analyticsv3/client_test.go"},
+		{"../interop/go/v3/before/v3_test.go", "v3_test.go"},
+	}
+	if len(blocks) != len(programs) {
+		t.Fatalf("found %d changes of imports, want %d", len(blocks), len(programs))
+	}
+	for i, files := range programs {
+		for j, file := range files {
+			if file != "" && !strings.Contains(readText(t, file), blocks[i][1+j]) {
+				t.Errorf("%s does not import %s", file, blocks[i][1+j])
+			}
+		}
+	}
+}
+
 // TestRelativeLinksLeadToFiles checks that the relative links of the guides lead to existing files.
 func TestRelativeLinksLeadToFiles(t *testing.T) {
 	guides, err := filepath.Glob("*.md")

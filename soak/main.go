@@ -54,32 +54,48 @@ func main() {
 	}
 }
 
-func run(args []string, out io.Writer) error {
+// How are the flags of the command.
+type how struct {
+	length     time.Duration
+	seed       uint64
+	seeds      int
+	busy, race bool
+}
+
+// parse returns the flags and the names among the arguments of the command.
+func parse(args []string) (h how, names []string, err error) {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
-	length := flags.Duration("for", time.Minute, "how long each soak runs")
-	seed := flags.Uint64("seed", 0, "the `seed` of what is random, as an earlier run printed it; 0 draws one")
-	seeds := flags.Int("seeds", 0, "how many seeds to run, in a row from -seed; instead of -for, for soaks that run once per seed")
-	busy := flags.Bool("busy", false, "beside loops that keep all cores busy")
-	race := flags.Bool("race", false, "with the race detector")
+	flags.DurationVar(&h.length, "for", time.Minute, "how long each soak runs")
+	flags.Uint64Var(&h.seed, "seed", 0, "the `seed` of what is random, as an earlier run printed it; 0 draws one")
+	flags.IntVar(&h.seeds, "seeds", 0, "how many seeds to run, in a row from -seed; instead of -for, for soaks that run once per seed")
+	flags.BoolVar(&h.busy, "busy", false, "beside loops that keep all cores busy")
+	flags.BoolVar(&h.race, "race", false, "with the race detector")
 	flags.Usage = func() {
 		fmt.Fprintln(flags.Output(), "usage: go run ./soak list | all | NAME... [-for 10m] [-seed N] [-seeds N] [-busy] [-race]")
 		flags.PrintDefaults()
 	}
-	var names []string
 	for { // flags may stand before, between and after the names
 		if err := flags.Parse(args); err != nil {
-			return err
+			return h, nil, err
 		}
 		if args = flags.Args(); len(args) == 0 {
 			break
 		}
 		names, args = append(names, args[0]), args[1:]
 	}
-	if *length <= 0 {
-		return errors.New("-for: must be more than 0")
+	if h.length <= 0 {
+		return h, nil, errors.New("-for: must be more than 0")
 	}
-	if *seeds < 0 {
-		return errors.New("-seeds: must not be less than 0")
+	if h.seeds < 0 {
+		return h, nil, errors.New("-seeds: must not be less than 0")
+	}
+	return h, names, nil
+}
+
+func run(args []string, out io.Writer) error {
+	h, names, err := parse(args)
+	if err != nil {
+		return err
 	}
 	if len(names) == 0 || slices.Equal(names, []string{"list"}) {
 		for _, s := range soaks {
@@ -101,7 +117,7 @@ func run(args []string, out io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if *busy {
+	if h.busy {
 		for range runtime.NumCPU() {
 			go func() { // ends with the process
 				for ctx.Err() == nil {
@@ -111,12 +127,12 @@ func run(args []string, out io.Writer) error {
 	}
 	var failed []string
 	for _, s := range chosen {
-		cmd := s.command(ctx, *length, *race)
+		cmd := s.command(ctx, h.length, h.race)
 		cmd.Dir = filepath.Join(root, s.dir)
 		var text strings.Builder
 		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &text), os.Stderr
 		// With CI=true, tests for which a program is not installed fail. Otherwise they are skipped.
-		settings := s.settings(*length, *seed, *seeds)
+		settings := s.settings(h.length, h.seed, h.seeds)
 		cmd.Env = slices.Concat(os.Environ(), []string{"CI=true"}, settings)
 		fmt.Fprintf(out, "\n=== %s: %s\n%s\n", s.name, s.what, strings.Join(slices.Concat(settings, cmd.Args), " "))
 		begin := time.Now()

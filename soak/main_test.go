@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,5 +49,34 @@ func TestSoaksAreThere(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The soaks that the docs run are there. N stands for any number.
+func TestSoaksInDocsAreThere(t *testing.T) {
+	pages, err := filepath.Glob("../*.md")
+	guides, gerr := filepath.Glob("../docs/*.md")
+	if err != nil || gerr != nil {
+		t.Fatal(err, gerr)
+	}
+	found := 0
+	for _, page := range append(pages, guides...) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("go run ./soak ([^`#\n]*)").FindAllSubmatch(text, -1) {
+			found++
+			_, names, err := parse(strings.Fields(strings.ReplaceAll(string(m[1]), " N", " 1")))
+			if err == nil && !slices.Equal(names, []string{"list"}) {
+				_, err = choose(names)
+			}
+			if err != nil || len(names) == 0 {
+				t.Errorf("%s: %s: %q, %v", page, m[0], names, err)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("the docs run %d soaks, want at least 10", found)
 	}
 }

@@ -19,10 +19,10 @@ import (
 
 // scriptOf returns the shell blocks of a guide as one script, and their number. A block below
 // "<!-- without end -->" is one command that runs until it is stopped. The script stops it after its
-// first line. Blocks that .ci/start runs are left out.
+// first line. Blocks below "<!-- ... runs this -->" are left out.
 func scriptOf(text string) (script string, blocks int) {
 	var b strings.Builder
-	text = strings.ReplaceAll(text, "<!-- .ci/start runs this -->\n```sh\n", "")
+	text = regexp.MustCompile("<!-- \\S+ runs this -->\n```sh\n").ReplaceAllString(text, "")
 	for _, m := range regexp.MustCompile("(?s)\n(<!-- without end -->\n)?```sh\n(.*?)```\n").FindAllStringSubmatch(text, -1) {
 		blocks++
 		if m[1] == "" {
@@ -119,7 +119,7 @@ func guideServer(t *testing.T, dir, more string, destinations ...string) []strin
 // of the test. Every command must succeed. A command that retries or discards may also find no
 // delivery.
 func TestGuideCommands(t *testing.T) {
-	needShell(t, "bash")
+	needShell(t, "bash", "curl")
 	hook := &signature.Handler{Secrets: []signature.Secret{"s3cret"}, Next: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })}
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hook" {
@@ -129,13 +129,13 @@ func TestGuideCommands(t *testing.T) {
 		}
 	}))
 	defer receiver.Close()
-	for _, page := range []string{"cli.md", "configuration.md", "receivers.md", "start-receiving.md", "troubleshooting.md"} {
+	for _, page := range []string{"cli.md", "configuration.md", "operations.md", "portal.md", "receivers.md", "start-receiving.md", "start-tracking.md", "troubleshooting.md"} {
 		t.Run(page, func(t *testing.T) {
 			dir := t.TempDir()
 			env := append(guideServer(t, dir, ""), "HOME="+dir)
 			for name, text := range map[string]string{
 				"acme.yaml":    "sources: [shop]\nendpoints: [{url: " + receiver.URL + "/acme}]\n",
-				"changes.yaml": "timeout: 2s\n", "publish.key": "p", "spenders.txt": "u1\nu2\n", "users.txt": "u3\n",
+				"changes.yaml": "timeout: 2s\n", "publish.key": "p", "batch.json": `{"batch": [{"type": "track", "userId": "u", "event": "E"}]}`, "spenders.txt": "u1\nu2\n", "users.txt": "u3\n",
 			} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
@@ -153,17 +153,26 @@ func TestGuideCommands(t *testing.T) {
 				t.Fatal("the guide has no commands")
 			}
 			host := strings.TrimPrefix(receiver.URL, "http://")
+			other := freeAddress(t) // of a further server
 			script = strings.NewReplacer("acme:k3f9", key, "acme/mijnhqaa4rgykzqkzpx2mfl5", `"$id"`,
 				"http://localhost:3000", receiver.URL, "localhost:3000", host, "hooks.example:8081", strings.TrimPrefix(env[0], "HOOKFERRY_ADMIN="),
 				"https://example.com/hook", receiver.URL+"/acme", "https://acme.example/hook", receiver.URL+"/acme",
 				"hookferry listen --s", "hookferry listen --listen 127.0.0.1:0 --s", "/var/lib/hookferry", "hookferry-data",
+				// The guide has a terminal for each of these.
+				"go run ./cmd/hookferry listen\n", "hookferry listen &\n", "go run ./cmd/hookferry serve", "env -u HOOKFERRY_WRITE_KEY -u HOOKFERRY_PUBLISH_KEY hookferry serve --data another",
+				"http://localhost:9000/hook\ngo run ./cmd/hookferry send", receiver.URL+"/acme &\nhookferry send",
+				// A measurement of seconds.
+				"hookferry serve --write-key k", "env -u HOOKFERRY_PUBLISH_KEY hookferry serve --data another --listen "+other+" --write-key k",
+				"listen --listen localhost:9000", "listen", "http://localhost:9000/hook", receiver.URL+"/acme",
+				"seq 16", "until curl -s http://"+other+"/readyz; do :; done\nseq 16", "http://localhost:8080", "http://"+other, "[1-100000]", "[1-3]",
 				"hookferry serve --config", "env -u HOOKFERRY_WRITE_KEY -u HOOKFERRY_PUBLISH_KEY hookferry serve --config", "source <(hookferry completion zsh)", "hookferry completion zsh > zsh",
 				// Later commands need the destination again, and the id of the new one.
 				"--waiting discard --by alice --yes\n", "--waiting discard --by alice --yes\nhookferry destination set acme acme.yaml\n",
+				"hookferry tenant portal acme --for ann@acme.example\necho", "hookferry tenant create acme\nhookferry tenant portal acme --for ann@acme.example\necho",
 				"--type 'invoice.*'\n", "--type 'invoice.*'\nid=$(hookferry tenant destination ls acme --json | grep -o 'acme/[^\"]*' | head -n 1)\n",
 			).Replace(script)
 			script = regexp.MustCompile(`(?m)^hookferry deliveries (retry|discard) .*$`).ReplaceAllString(script, "$0 --yes || [ $$? = 3 ]")
-			runScript(t, dir, env, script)
+			runScript(t, dir, env, "trap 'kill $(jobs -p) 2>/dev/null && wait || true' EXIT\n"+script)
 		})
 	}
 }

@@ -3,7 +3,9 @@ package check
 import (
 	"context"
 	"maps"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,14 @@ import (
 // does. The server starts with the environment of the files.
 func TestComposeFilesLoadAndServe(t *testing.T) {
 	const base = "../compose.yaml"
+	guide, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := regexp.MustCompile(`(?m)^docker compose (.*) up --build`).FindAllSubmatch(guide, -1)
+	if len(started) != 3 {
+		t.Errorf("the guide has %d commands of docker compose, want one for each test below", len(started))
+	}
 	for _, tt := range []struct {
 		store    string // STORE in ../compose.STORE.yaml; "" for the file store
 		services []string
@@ -30,6 +40,10 @@ func TestComposeFilesLoadAndServe(t *testing.T) {
 			files := []string{base}
 			if tt.store != "" {
 				files = append(files, filepath.Join("..", "compose."+tt.store+".yaml"))
+			}
+			command := strings.ReplaceAll("-f "+strings.Join(files, " -f "), "../", "deploy/")
+			if !slices.ContainsFunc(started, func(m [][]byte) bool { return string(m[1]) == command }) {
+				t.Errorf("the guide has no command docker compose %s", command)
 			}
 			options, err := cli.NewProjectOptions(files)
 			if err != nil {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,12 +104,16 @@ func lookAtPortal(t *testing.T, login string) {
 	if list := get(portal + "api/v1/endpoints"); strings.Count(list, `"url":"http://127.0.0.1:`) != 1 {
 		t.Errorf("the endpoints of globex are %s, want one", list)
 	}
-	answer, err := client.PostForm(strings.Split(login, "login?")[0]+"orders", url.Values{"total": {"2.5"}})
+	page, err := os.ReadFile("../../docs/portal.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	if sent, err := io.ReadAll(answer.Body); err != nil || string(sent) != "an event for 1 of its URLs\n" {
+	order := regexp.MustCompile(`(?m)^curl .*$`).FindString(string(page))
+	if !strings.Contains(string(page), "\ncd examples/saas && GOWORK=off go run . -listen localhost:8090\n") || !strings.HasSuffix(order, " localhost:8090/orders") {
+		t.Fatalf("docs/portal.md does not start the shop and place an order: %q", order)
+	}
+	sent, err := exec.Command("sh", "-c", strings.Replace(order, "localhost:8090", strings.Split(login, "/")[2], 1)).Output()
+	if err != nil || string(sent) != "an event for 1 of its URLs\n" {
 		t.Errorf("an order: %q, %v", sent, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v4"
 )
 
 // guide returns the text of docs/configuration.md.
@@ -188,5 +189,45 @@ func TestGuidesHaveValidSettings(t *testing.T) {
 	}
 	if n < 2 {
 		t.Errorf("found %d blocks of settings, want at least 2", n)
+	}
+}
+
+// TestScrapeConfiguration checks that the settings for Prometheus in the guide are YAML, and scrape the
+// server at its default address.
+func TestScrapeConfiguration(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type job struct {
+		Name   string `yaml:"job_name"`
+		Static []struct {
+			Targets []string
+		} `yaml:"static_configs"`
+	}
+	type rules struct {
+		Name  string
+		Rules []struct {
+			Alert, Expr, For string
+			Annotations      map[string]string
+		}
+	}
+	var all struct {
+		Jobs   []job `yaml:"scrape_configs"`
+		Groups []rules
+	}
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(strings.ReplaceAll(string(page), "\r\n", "\n"), -1) {
+		d := yaml.NewDecoder(strings.NewReader(m[1]))
+		d.KnownFields(true)
+		if err := d.Decode(&all); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(all.Groups) != 1 || len(all.Groups[0].Rules) < 3 {
+		t.Errorf("the guide has the rules %+v, want one group", all.Groups)
+	}
+	want := []job{{Name: "hookferry", Static: []struct{ Targets []string }{{Targets: []string{Default().Admin.Listen}}}}}
+	if d := cmp.Diff(want, all.Jobs); d != "" {
+		t.Errorf("the guide scrapes (-want +got):\n%s", d)
 	}
 }
