@@ -47,6 +47,11 @@ var server = []soak{
 		dir:  "soak/server", bench: "BenchmarkServer", args: []string{"-batches=200"}, apart: true,
 	},
 	{
+		name: "failing",
+		what: "how long a server takes to answer a call while 9,999 other destinations answer 503, and before",
+		dir:  "soak/server", bench: "BenchmarkFailing", apart: true,
+	},
+	{
 		name: "terminal",
 		what: "the commands of a large store at a real terminal, interrupted from its keyboard; needs Linux",
 		dir:  "cmd/hookferry", test: "TestTerminalStore",

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ type load struct {
 	admin    string // URL of its page, with a slash at the end
 	receiver string
 	file     string // its configuration
+	sources  string // further ones
+	others   string // further destinations, whose URLs begin with RECEIVER
 	client   *http.Client
 	senders  []*sender
 	next     atomic.Int64 // number of the next call
@@ -46,16 +49,23 @@ admin: {listen: "127.0.0.1:0"}
 data: data
 sources:
   - {name: web, keys: [key], destinations: [crm]}
-  - {name: other, keys: [other], destinations: [crm]}
+  - {name: other, keys: [other], destinations: [crm]}%s
 destinations:
-  - {id: crm, secret: s3cret, endpoints: [{url: "%s/hook"}]%s}
-%s`, l.receiver, destination, more)
+  - {id: crm, secret: s3cret, endpoints: [{url: "%s/hook"}]%s}%s
+%s`, l.sources, l.receiver, destination, strings.ReplaceAll(l.others, "RECEIVER", l.receiver), more)
 }
 
 // startLoad starts the receiver and the server.
 func startLoad(tb testing.TB, destination, more string) *load {
 	tb.Helper()
 	l := &load{tb: tb}
+	l.start(destination, more)
+	return l
+}
+
+func (l *load) start(destination, more string) {
+	tb := l.tb
+	tb.Helper()
 	receiver := exec.Command(os.Args[0])
 	receiver.Env = append(os.Environ(), nullVariable+"=1")
 	_, l.receiver = start(tb, receiver, regexp.MustCompile(`listening on (\S+)`))
@@ -73,7 +83,6 @@ func startLoad(tb testing.TB, destination, more string) *load {
 	transport := &http.Transport{MaxIdleConnsPerHost: 128, DisableCompression: true}
 	tb.Cleanup(transport.CloseIdleConnections)
 	l.client = &http.Client{Transport: transport}
-	return l
 }
 
 // batchSize is the number of calls in a batch.
@@ -257,6 +266,69 @@ func (l *load) bare(n, concurrency int) time.Duration {
 	}
 	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Hookferry/1.0"}, signature.Header: {sign}}
 	return testkit.Bare(l.tb, l.receiver+"/hook", header, body, n, concurrency)
+}
+
+// BenchmarkFailing reports how long a call takes to be answered, at up to 200 calls a second. alone is
+// before 9,999 other destinations have got a call each, beside for the 20 seconds after it: they all
+// answer 503.
+func BenchmarkFailing(b *testing.B) {
+	const others, each = 9_999, 1_000 // a source has at most 1,000 destinations
+	l := &load{tb: b}
+	var sources, destinations strings.Builder
+	for i := range others {
+		if i%each == 0 {
+			fmt.Fprintf(&sources, "\n  - {name: failing-%d, keys: [failing-%[1]d], destinations: [f%[2]d", i/each, i)
+		} else {
+			fmt.Fprintf(&sources, ", f%d", i)
+		}
+		if i%each == each-1 || i == others-1 {
+			sources.WriteString("]}")
+		}
+		fmt.Fprintf(&destinations, "\n  - {id: f%d, endpoints: [{url: \"RECEIVER%s%[1]d\"}]}", i, failing)
+	}
+	l.sources, l.others = sources.String(), destinations.String()
+	l.start("", "")
+	call := func(key string) time.Duration {
+		r, err := http.NewRequest("POST", l.base+"/v1/track", strings.NewReader(`{"userId":"u","event":"E"}`))
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.SetBasicAuth(key, "")
+		sent := time.Now()
+		resp, err := l.client.Do(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			b.Fatalf("a call got status %d, want 200", resp.StatusCode)
+		}
+		return time.Since(sent)
+	}
+	measure := func(name string, span time.Duration) {
+		var took []time.Duration
+		for begin := time.Now(); time.Since(begin) < span; pause(b, 5*time.Millisecond) {
+			took = append(took, call("key"))
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1e3, "ms_p50_"+name)
+		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1e3, "ms_p99_"+name)
+	}
+	for b.Loop() {
+		call("key")
+		measure("alone", 10*time.Second)
+		for i := range (others + each - 1) / each {
+			call(fmt.Sprintf("failing-%d", i))
+		}
+		measure("beside", 20*time.Second)
+	}
+	retried, err := l.metric(`hookferry_deliveries_retried_total\{destination="other"\}`)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(retried, "retries") // without those of the destinations that the metrics name
+	b.ReportMetric(0, "ns/op")
 }
 
 var batches = flag.Int("batches", 10, "how many batches of 100 calls each round of BenchmarkServer sends")

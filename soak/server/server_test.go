@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,9 @@ func TestMain(m *testing.M) {
 // countPath is where null answers with the number of requests that it has received.
 const countPath = "/count"
 
+// failing is where null answers 503.
+const failing = "/failing/"
+
 // null runs in a process of its own. It receives webhooks, and only counts them.
 func null() {
 	var n atomic.Int64
@@ -52,6 +56,10 @@ func null() {
 	log.Fatal(http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == countPath {
 			fmt.Fprint(w, n.Load())
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, failing) {
+			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
