@@ -12,7 +12,7 @@ var postgres = []soak{
 	{name: "postgres-queue", what: "the conformance suite on PostgreSQL in real time, with notifications", dir: "webhook/pgqueue", test: "TestStoreInRealTime"},
 	{name: "postgres-random", what: "random operations on PostgreSQL, with and without PgBouncer", dir: "webhook/pgqueue", test: "TestStore|TestPooler"},
 	{name: "postgres-soak", what: "deliveries at full rate: costs, and what is left in the tables", dir: "webhook/pgqueue", bench: "BenchmarkSoak"},
-	{name: "postgres-history", what: "the same with a history of ten minutes: sizes, and pages of the list", dir: "webhook/pgqueue", bench: "BenchmarkSoak", args: []string{"-history", "10m"}, apart: true},
+	{name: "postgres-history", what: "the same with a history of ten minutes: sizes each minute, and pages of the list beside it", dir: "webhook/pgqueue", bench: "BenchmarkSoak", args: []string{"-history", "10m"}, apart: true},
 	{name: "postgres-backlog", what: "the rate of deliveries without and with a million that wait in PostgreSQL", dir: "webhook/pgqueue", bench: "BenchmarkDeliveries|BenchmarkBacklog", args: []string{"-backlog", "1000000", "-bench.round", "50000"}, apart: true},
 	{name: "postgres-window", what: "puts while 9 million are remembered in PostgreSQL", dir: "webhook/pgqueue", bench: "BenchmarkWindow", args: []string{"-remembered", "9000000"}, apart: true},
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,7 +27,8 @@ var historyFlag = flag.Duration("history", 0, "the History of BenchmarkSoak, at 
 // BenchmarkSoak delivers at full rate, in one short round or for as long as the soak
 // command says. It reports the cost of a delivery to the database and to this process, and
 // the sizes of the tables. With -history, deliveries are kept for so long, and it reports how
-// long pages of 50 take.
+// long pages of 50 take beside the deliveries. Once the history is full, the first third of
+// the time that is left is compared with the last third.
 func BenchmarkSoak(b *testing.B) {
 	q := openOn(b, pool(b), Config{Schema: schemaOf(b.TempDir()), History: *historyFlag, Logger: slog.New(slog.DiscardHandler)})
 	l := bench.NewLoad(b, q, 10, 64)
@@ -34,6 +36,9 @@ func BenchmarkSoak(b *testing.B) {
 	if soakenv.On() {
 		round = 100_000
 		length, _ = soakenv.Long(b, "postgres-soak")
+	}
+	if *historyFlag > 0 {
+		l.Bodies = bodies
 	}
 	l.Bare(1000)
 	l.Forward(1000)
@@ -48,8 +53,11 @@ func soakFor(b *testing.B, q *Store, l *bench.Load, round int, d time.Duration) 
 	bare := round / 10
 	var deliverTotal, bareTotal, deliverTime, bareTime time.Duration // in all, and since the last log line
 	n, m, rounds := 0, 0, 0
+	var full []minute // since the history is full
 	b.Log(bloat(b, q))
 	before := costs(b, q)
+	p := startPager(b, q)
+	defer p.stop()
 	for deliverTotal+deliverTime < d {
 		deliverTime += l.Forward(round)
 		bareTime += l.Bare(bare)
@@ -59,8 +67,16 @@ func soakFor(b *testing.B, q *Store, l *bench.Load, round int, d time.Duration) 
 		}
 		n, m = n+rounds*round, m+rounds*bare
 		deliverTotal, bareTotal = deliverTotal+deliverTime, bareTotal+bareTime
+		text := ""
+		if *historyFlag > 0 {
+			now := p.minute(b, q)
+			text = now.String()
+			if deliverTotal > *historyFlag*9/7 { // every partition has been in use, and one was emptied
+				full = append(full, now)
+			}
+		}
 		b.Logf("%v: %.0f deliveries/s, %.2f x bare; %s%s", deliverTotal.Round(time.Second), float64(rounds*round)/deliverTime.Seconds(),
-			bareTime.Seconds()/deliverTime.Seconds()*float64(round/bare), pages(b, q), bloat(b, q))
+			bareTime.Seconds()/deliverTime.Seconds()*float64(round/bare), text, bloat(b, q))
 		deliverTime, bareTime, rounds = 0, 0, 0
 	}
 	after := costs(b, q)
@@ -71,29 +87,108 @@ func soakFor(b *testing.B, q *Store, l *bench.Load, round int, d time.Duration) 
 	per("commits", before.commits, after.commits)
 	per("db-cpu-µs", before.database, after.database)
 	per("cpu-µs", before.process, after.process-float64(m)*bareCPU(b, l))
+	if third := len(full) / 3; third > 0 {
+		for name, some := range map[string][]minute{"first": full[:third], "last": full[len(full)-third:]} {
+			m := middle(some)
+			b.ReportMetric(m.p99.Seconds()*1e3, "page-p99-ms-"+name)
+			b.ReportMetric(float64(m.disk>>20), "MB-"+name)
+			b.ReportMetric(float64(m.disk)/float64(m.kept), "B/kept-"+name)
+		}
+	}
 }
 
-// pages returns a text with how much is kept, and how long a page of the 50 latest deliveries of a
-// destination takes.
-func pages(b *testing.B, q *Store) string {
-	b.Helper()
-	if *historyFlag == 0 {
-		return ""
+// A minute has what was seen in a part of a soak with a history.
+type minute struct {
+	kept, keptBytes, unkept int64
+	disk, wal               int64 // bytes of all tables with their indexes, but for the dedup window, and of the log's files
+	pages                   int
+	p50, p99, longest       time.Duration
+}
+
+func (m minute) String() string {
+	return fmt.Sprintf("%d kept, %d MB, and %d not; disk without the dedup window %d MB, WAL files %d MB; %d pages: p50 %v, p99 %v, longest %v; ",
+		m.kept, m.keptBytes>>20, m.unkept, m.disk>>20, m.wal>>20, m.pages, m.p50, m.p99, m.longest)
+}
+
+// middle returns the medians of what is compared.
+func middle(ms []minute) (m minute) {
+	median := func(of func(minute) int64) int64 {
+		var all []int64
+		for _, m := range ms {
+			all = append(all, of(m))
+		}
+		slices.Sort(all)
+		return all[len(all)/2]
 	}
+	m.kept = median(func(m minute) int64 { return m.kept })
+	m.disk = median(func(m minute) int64 { return m.disk })
+	m.p99 = time.Duration(median(func(m minute) int64 { return int64(m.p99) }))
+	return m
+}
+
+// A pager reads pages of a history beside the deliveries, 20 a second: the latest 50 of a destination,
+// and the oldest.
+type pager struct {
+	stop func()
+
+	mu   sync.Mutex
+	took []time.Duration // since the last minute
+}
+
+func startPager(b *testing.B, q *Store) *pager {
+	ctx, cancel := context.WithCancel(b.Context())
+	p := &pager{stop: cancel}
+	if *historyFlag == 0 {
+		return p
+	}
+	var wg sync.WaitGroup
+	p.stop = func() { cancel(); wg.Wait() }
+	wg.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			began := time.Now()
+			_, _, err := q.List(ctx, store.Query{Destinations: []string{fmt.Sprint("d", n%10)}, Oldest: n%20 >= 10}, 0, 50)
+			took := time.Since(began)
+			if err != nil {
+				if ctx.Err() == nil {
+					b.Errorf("List = %v", err)
+				}
+				return
+			}
+			p.mu.Lock()
+			p.took = append(p.took, took)
+			p.mu.Unlock()
+		}
+	})
+	return p
+}
+
+// minute returns what was seen since the last one.
+func (p *pager) minute(b *testing.B, q *Store) (m minute) {
+	b.Helper()
 	c, err := q.Count(b.Context())
+	if err == nil {
+		err = q.db.pool.QueryRow(b.Context(), `SELECT (SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = $1 AND relname NOT LIKE 'dedup%'),
+	(SELECT sum(size)::bigint FROM pg_ls_waldir())`, q.db.config.Schema).Scan(&m.disk, &m.wal)
+	}
 	if err != nil {
 		b.Fatal(err)
 	}
-	took := make([]time.Duration, 200)
-	for i := range took {
-		began := time.Now()
-		rs, _, err := q.List(b.Context(), store.Query{Destinations: []string{"d0"}}, 0, 50)
-		if took[i] = time.Since(began); err != nil || len(rs) != 50 {
-			b.Fatalf("List = %d, %v; want 50", len(rs), err)
-		}
+	p.mu.Lock()
+	took := p.took
+	p.took = nil
+	p.mu.Unlock()
+	m.kept, m.keptBytes, m.unkept, m.pages = int64(c.Delivered), c.DeliveredBytes, q.Unkept(), len(took)
+	if slices.Sort(took); len(took) > 0 {
+		m.p50, m.p99, m.longest = took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond), took[len(took)-1].Round(10*time.Microsecond)
 	}
-	slices.Sort(took)
-	return fmt.Sprintf("%d kept, %d MB, and %d not; a page: p50 %v, p99 %v; ", c.Delivered, c.DeliveredBytes>>20, q.Unkept(), took[100].Round(10*time.Microsecond), took[198].Round(10*time.Microsecond))
+	return m
 }
 
 // A cost counts the resources used so far: bytes of WAL, commits, and microseconds of
