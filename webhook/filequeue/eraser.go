@@ -23,7 +23,7 @@ type eraser struct {
 // each calls the function do once for each segment. It passes those records of the segment that
 // have the user's hash.
 func (e *eraser) each(do func(g *segment, rs []record) error) error {
-	hash := userHash(e.user)
+	hash := textHash(e.user)
 	e.store.index.mu.Lock()
 	numbers := e.store.index.segs.numbers()
 	e.store.index.mu.Unlock()

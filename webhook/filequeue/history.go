@@ -17,8 +17,8 @@ import (
 
 // A delivered delivery that is kept is at first an entry of lane.history. Once these entries have
 // many bytes, or are old, the janitor moves all of them to a table. The table has their records in
-// the order of their sequence numbers, and then paths that find the deliveries of a destination or
-// a user. It is removed as a whole when it is too old, or when the history is too large. To remove
+// the order of their sequence numbers, and then paths that find the deliveries of a destination, an id
+// or a user. It is removed as a whole when it is too old, or when the history is too large. To remove
 // deliveries that were discarded or erased, the store writes a new table without them.
 
 // A history is the deliveries that are kept. index.mu guards the fields.
@@ -37,11 +37,12 @@ type summary struct {
 	latest    int64  // when the last one was delivered, in microseconds
 }
 
-// The paths of the rows of a table begin with these letters. The paths of records, destinations and
-// users end with the number of the delivery. The rows of destinations and users have no value.
+// The paths of the rows of a table begin with these letters, and end with the number of the delivery.
+// Only the rows of records have a value.
 const (
 	recordPath      = "a"
 	destinationPath = "d" // and pathOf with the number as the name
+	idPath          = "i" // and the hash of the ID, or of the MessageID, in 4 bytes
 	userPath        = "u" // and the hash of the user in 4 bytes
 	summaryPath     = "z" // of the last row, which is in the index
 )
@@ -49,8 +50,9 @@ const (
 // numberPath returns a part of a path. Paths sort by the numbers in them.
 func numberPath(seq uint64) string { return string(binary.BigEndian.AppendUint64(nil, seq)) }
 
-func usersPath(user string) string {
-	return string(binary.BigEndian.AppendUint32([]byte(userPath), userHash(user)))
+// hashPath returns the beginning of the paths for an id or a user. Others may have the same hash.
+func hashPath(letter, text string) string {
+	return string(binary.BigEndian.AppendUint32([]byte(letter), textHash(text)))
 }
 
 // numberOf returns the number at the end of the path of a row.
@@ -72,8 +74,13 @@ func historyRows(ds iter.Seq2[*store.Record, error]) iter.Seq2[row, error] {
 			if !yield(r, err) || err != nil {
 				return
 			}
-			if paths = append(paths, destinationPath+pathOf(d.Destination, numberPath(d.Seq))); d.User != "" {
-				paths = append(paths, usersPath(d.User)+numberPath(d.Seq))
+			number := numberPath(d.Seq)
+			paths = append(paths, destinationPath+pathOf(d.Destination, number), hashPath(idPath, d.ID)+number)
+			if d.MessageID != "" && d.MessageID != d.ID {
+				paths = append(paths, hashPath(idPath, d.MessageID)+number)
+			}
+			if d.User != "" {
+				paths = append(paths, hashPath(userPath, d.User)+number)
 			}
 			sum.n, sum.bytes = sum.n+1, sum.bytes+d.Size()
 			sum.low, sum.high, sum.latest = min(sum.low, d.Seq), max(sum.high, d.Seq), max(sum.latest, d.At.UnixMicro())
@@ -84,12 +91,16 @@ func historyRows(ds iter.Seq2[*store.Record, error]) iter.Seq2[row, error] {
 				return
 			}
 		}
-		var b []byte
-		for _, n := range []uint64{uint64(sum.n), uint64(sum.bytes), sum.low, sum.high, uint64(sum.latest)} {
-			b = binary.AppendUvarint(b, n)
-		}
-		yield(row{path: summaryPath, value: b}, nil)
+		yield(sum.row(), nil)
 	}
+}
+
+func (s *summary) row() row {
+	r := row{path: summaryPath}
+	for _, n := range []uint64{uint64(s.n), uint64(s.bytes), s.low, s.high, uint64(s.latest)} {
+		r.value = binary.AppendUvarint(r.value, n)
+	}
+	return r
 }
 
 // summaryOf decodes a summary from the value of its row.
@@ -134,7 +145,7 @@ func (t *table) names(refs []store.Ref, skip func(error)) (had map[uint64]bool, 
 func (t *table) ofUser(user string, skip func(error)) (had map[uint64]bool, err error) {
 	had = make(map[uint64]bool)
 	var fs []found
-	prefix := usersPath(user)
+	prefix := hashPath(userPath, user)
 	err = t.scan(prefix+numberPath(0), prefix+numberPath(math.MaxUint64), false, nil, func(r row) bool {
 		fs = append(fs, found{entry: entry{seq: r.numberOf()}, table: t})
 		return true
@@ -200,9 +211,15 @@ func (s *search) table(t *table, skip func(error)) error {
 	default:
 		high = after
 	}
-	prefixes := []string{recordPath}
-	if len(q.Destinations) > 0 {
-		prefixes = nil
+	var prefixes []string
+	switch {
+	case q.ID != "":
+		prefixes = []string{hashPath(idPath, q.ID)}
+	case q.User != "":
+		prefixes = []string{hashPath(userPath, q.User)}
+	case len(q.Destinations) == 0:
+		prefixes = []string{recordPath}
+	default:
 		for _, name := range slices.Compact(slices.Sorted(slices.Values(q.Destinations))) {
 			prefixes = append(prefixes, destinationPath+pathOf(name, ""))
 		}

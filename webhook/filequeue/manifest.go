@@ -18,7 +18,7 @@ import (
 // a mark each; see manifest.set. Each page has one line, with spaces behind the text.
 const (
 	manifestMagic = "hookferry store "
-	manifestStart = manifestMagic + "9"
+	manifestStart = manifestMagic + "10"
 	manifestPage  = 4096
 )
 

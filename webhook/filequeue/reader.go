@@ -1,6 +1,7 @@
 package filequeue
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type pinned struct {
 	entry      entry
 	put, state *segment // state is nil if there is no state record
 	i          int      // the argument of pin, for the caller of load
+	text       []byte   // load leaves the delivery out, without decoding it, if its bytes do not have this text
 }
 
 func (p *pinned) unpin() {
@@ -91,7 +93,12 @@ func (r *reader) load(ps []pinned, f func(p *pinned, whole *record, d *store.Rec
 			lerr := err
 			if err == nil {
 				from, to := p.span()
-				one.whole, lerr = r.decode(p, b[from-first:to-first], &one.d)
+				raw := b[from-first : to-first]
+				if !bytes.Contains(raw, p.text) {
+					p.unpin()
+					continue
+				}
+				one.whole, lerr = r.decode(p, raw, &one.d)
 			}
 			p.unpin()
 			f(p, &one.whole, &one.d, lerr)

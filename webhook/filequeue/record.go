@@ -213,7 +213,7 @@ func deliveryRecord(b []byte, k kind, d *store.Record, whole bool) (record, erro
 		return record{}, fmt.Errorf("filequeue: %w", err)
 	}
 	r := tagged(k, payload)
-	r.tag, r.flags, r.user, r.due, r.size = uint32(tag), flags, userHash(d.User), d.Due.UnixMicro(), uint32(len(d.Body))
+	r.tag, r.flags, r.user, r.due, r.size = uint32(tag), flags, textHash(d.User), d.Due.UnixMicro(), uint32(len(d.Body))
 	if k == kindDead || k == kindDelivered {
 		r.due, r.size = d.At.UnixMicro(), uint32(d.Size())
 	}
@@ -235,14 +235,14 @@ func (r *record) readDelivery(d *store.Record) error {
 	return nil
 }
 
-// userHash returns the hash of a user id for the header field user. Only the empty user has the
-// hash 0.
-func userHash(user string) uint32 {
-	if user == "" {
+// textHash returns the hash of a user id, for the header field user, or of another text. Only the empty
+// text has the hash 0.
+func textHash(text string) uint32 {
+	if text == "" {
 		return 0
 	}
 	h := fnv.New32a()
-	h.Write([]byte(user))
+	h.Write([]byte(text))
 	return max(h.Sum32(), 1)
 }
 

@@ -11,8 +11,15 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// page is how many deliveries of a list are read at once.
-const page = 256
+const (
+	// page is how many deliveries of tables are read at once. Of segments, wide are read at once if the
+	// query selects few of the first, but no more than have pageBytes.
+	page, wide = 256, 4096
+	pageBytes  = 16 << 20
+	// listTime bounds, approximately, how long a List looks for an id or a user in segments. Tables have
+	// paths for both.
+	listTime = 25 * time.Millisecond
+)
 
 // A found is an entry of the index and its place, or a delivery of a table. For the latter, entry
 // has only the number.
@@ -173,18 +180,19 @@ func (x *index) named(refs []store.Ref) (all []found) {
 
 // read reads the deliveries that find returns, and returns them. Unless more is nil, it returns
 // instead what more makes of them and of the tables of the history. Deliveries that were removed
-// meanwhile or cannot be read have no record. If the disk can read none of them, read returns an
-// error.
-func (s *Store) read(ctx context.Context, find func(x *index) []found, more func(fs []found, tables []*table) ([]found, error)) (fs []found, err error) {
+// meanwhile, that cannot be read, or whose bytes do not have the text, have no record. If the disk can
+// read none of them, read returns an error.
+func (s *Store) read(ctx context.Context, text string, find func(x *index) []found, more func(fs []found, tables []*table) ([]found, error)) (fs []found, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.gate.Leave()
 	s.index.mu.Lock()
 	fs = find(s.index)
-	pins := make([]pinned, len(fs))
+	pins, has := make([]pinned, len(fs)), []byte(text)
 	for i := range fs {
 		pins[i] = s.index.segs.pin(fs[i].entry, i)
+		pins[i].text = has
 	}
 	tables := slices.Clone(s.index.history.tables)
 	for _, t := range tables {
@@ -217,10 +225,20 @@ func (s *Store) read(ctx context.Context, find func(x *index) []found, more func
 	return more(fs, tables)
 }
 
-// page returns the first n deliveries of a listing that are in its states.
-func (s *Store) page(ctx context.Context, l *store.Listing, n int) ([]found, error) {
-	find := func(x *index) []found { return x.search(l, n) }
-	return s.read(ctx, find, func(fs []found, tables []*table) ([]found, error) {
+// page returns the first n deliveries of a listing that are in its states, or fewer, so that they can be
+// read at once. more reports whether there may be others behind them.
+func (s *Store) page(ctx context.Context, l *store.Listing, n int) (fs []found, more bool, err error) {
+	find := func(x *index) []found {
+		fs, size := x.search(l, n), int64(0)
+		for i := range fs {
+			if size += fs[i].entry.total(); size > pageBytes && i > 0 {
+				n = i
+				return fs[:n]
+			}
+		}
+		return fs
+	}
+	fs, err = s.read(ctx, cmp.Or(l.Query.ID, l.Query.User), find, func(fs []found, tables []*table) ([]found, error) {
 		if !l.Query.HasState(store.StateDelivered) {
 			return fs, nil
 		}
@@ -240,19 +258,35 @@ func (s *Store) page(ctx context.Context, l *store.Listing, n int) ([]found, err
 			}
 		}
 		of.cut()
+		rows := 0
+		for i := range of.found {
+			if of.found[i].table == nil {
+				continue
+			}
+			if rows++; rows > page {
+				n = i
+				of.found = of.found[:n]
+				break
+			}
+		}
 		return of.found, readRows(of.found, s.reader.skip)
 	})
+	return fs, len(fs) == n, err
 }
 
-// List implements store.Inspector.
+// List implements store.Inspector. Of the deliveries in tables it finds those with an ID or of a User
+// without reading others. It looks for them among the rest for about 25 ms.
 func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) ([]store.Record, uint64, error) {
 	l := store.Listing{Query: &q, After: after, Max: max}
 	if err := l.Seek(func(after uint64) (uint64, time.Time, error) { return s.first(ctx, q, after) }); err != nil {
 		return nil, 0, err
 	}
-	at := l
-	for n := min(max, page); ; n = page { // more at once, if the query selects few of the first
-		fs, err := s.page(ctx, &at, n)
+	at, n, text, until := l, min(max, page), cmp.Or(q.ID, q.User), time.Now().Add(listTime)
+	if text != "" {
+		n = wide
+	}
+	for ; ; n = wide {
+		fs, more, err := s.page(ctx, &at, n)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -261,10 +295,12 @@ func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) 
 				return l.Page, l.Next, nil
 			}
 		}
-		if len(fs) < n {
+		if !more {
 			return l.Page, 0, nil
 		}
-		at.After = fs[len(fs)-1].entry.seq
+		if at.After = fs[len(fs)-1].entry.seq; text != "" && time.Now().After(until) {
+			return l.Page, at.After, nil
+		}
 	}
 }
 
@@ -272,23 +308,23 @@ func (s *Store) List(ctx context.Context, q store.Query, after uint64, max int) 
 func (s *Store) first(ctx context.Context, q store.Query, after uint64) (seq uint64, at time.Time, err error) {
 	l := store.Listing{Query: &store.Query{Destinations: q.Destinations}, After: after}
 	for n := 1; ; n = page { // more, if the first cannot be read
-		fs, err := s.page(ctx, &l, n)
+		fs, more, err := s.page(ctx, &l, n)
 		for i := range fs {
 			if d := fs[i].record; d != nil {
 				return d.Seq, d.Accepted, nil
 			}
 		}
-		if err != nil || len(fs) < n {
+		if err != nil || !more {
 			return 0, time.Time{}, err
 		}
-		l.After = fs[n-1].entry.seq
+		l.After = fs[len(fs)-1].entry.seq
 	}
 }
 
 // Get implements store.Inspector.
 func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
 	find := func(x *index) []found { return x.named([]store.Ref{ref}) }
-	fs, err := s.read(ctx, find, func(fs []found, tables []*table) ([]found, error) {
+	fs, err := s.read(ctx, "", find, func(fs []found, tables []*table) ([]found, error) {
 		for _, t := range tables {
 			if len(fs) == 0 && t.sum.has(ref.Seq) {
 				f := []found{{entry: entry{seq: ref.Seq}, table: t}}
@@ -385,7 +421,7 @@ func (s *Store) each(ctx context.Context, refs []store.Ref, plan func(*found, *s
 					return f.claimed || plan == nil
 				})
 			}
-			fs, err := s.read(ctx, find, nil)
+			fs, err := s.read(ctx, "", find, nil)
 			for i := 0; i < len(fs) && err == nil; i++ {
 				var t transition
 				var ok bool

@@ -256,7 +256,10 @@ func (t *table) rows(i int, from, to string) (rows []row, err error) {
 		if d.number() > 0 {
 			r.value = d.text()
 		}
-		if string(path) >= from && (to == "" || string(path) <= to) {
+		if to != "" && string(path) > to {
+			break
+		}
+		if string(path) >= from {
 			r.path = string(path)
 			rows = append(rows, r)
 		}
