@@ -78,6 +78,54 @@ func testEraseRemovesBytes(t *testing.T) {
 	}
 }
 
+// A damaged part of a table is no reason not to erase. It is left out of the new table, and all other
+// deliveries are found there, also if the damaged part had only their paths.
+func TestEraseInDamagedTable(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		path string // its first occurrence is in the damaged block
+		lost bool   // deliveries are lost
+	}{{"records", "digest 600", true}, {"paths of a destination", "d\x02d1", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 4000
+				r := newRig(t, keepsAll)
+				r.d.SetCapacity(16 << 20)
+				r.s.KeepInTables(1000)
+				keepMany(t, r.s, n)
+				synctest.Wait()
+				if err := r.s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				name := r.tables()[0]
+				b := r.d.ReadFile(name)
+				b[bytes.Index(b, []byte(tt.path))] ^= 1
+				r.d.WriteFile(name, b)
+				r.open(keepsAll)
+				defer r.s.Close()
+				if erased, _, err := r.s.Erase(t.Context(), "user 17"); erased != 1 || err != nil {
+					t.Errorf("Erase = %d, %v; want 1", erased, err)
+				}
+				c, err := r.s.Count(t.Context())
+				listed, size := 0, int64(0)
+				for _, destination := range []string{"d0", "d1"} {
+					for d, err := range store.Records(t.Context(), r.s, store.Query{Destinations: []string{destination}}) {
+						if listed, size = listed+1, size+d.Size(); err != nil || d.User == "user 17" {
+							t.Errorf("List yields %s, %v", d.ID, err)
+						}
+					}
+				}
+				if lost := n - 1 - listed; c.Delivered != listed || c.DeliveredBytes != size || lost < 0 || lost > 100 || (lost > 0) != tt.lost || err != nil {
+					t.Errorf("Count = %+v, %v, and %d with %d bytes are listed; want the same of %d, a few of them lost: %v", c, err, listed, size, n-1, tt.lost)
+				}
+				if len(r.tables()) != 1 || r.tables()[0] == name {
+					t.Errorf("tables: %v; want one, and not %s", r.tables(), name)
+				}
+			})
+		})
+	}
+}
+
 // While Erase works, others claim, return and retry the deliveries of the user. Each delivery is
 // erased, or Erase counts it as claimed and it can still be read.
 func TestEraseFindsDeliveriesThatMove(t *testing.T) {

@@ -126,6 +126,30 @@ func (t *table) records(gone map[uint64]bool, skip func(error)) iter.Seq2[*store
 	}
 }
 
+// without returns the rows of a table but for those of the deliveries in gone. The other deliveries are
+// copied without being decoded. If a part of the table is damaged, the last result is an error.
+func (t *table) without(gone map[uint64]bool) iter.Seq2[row, error] {
+	return func(yield func(row, error) bool) {
+		sum, more := t.sum, true
+		var damage error
+		err := t.scan(recordPath, summaryPath, false, nil, func(r row) bool {
+			if !gone[r.numberOf()] {
+				more = yield(r, nil)
+				return more
+			}
+			if strings.HasPrefix(r.path, recordPath) {
+				var d store.Record
+				damage = d.UnmarshalBinary(r.value)
+				sum.n, sum.bytes = sum.n-1, sum.bytes-d.Size()
+			}
+			return damage == nil
+		})
+		if err = cmp.Or(err, damage); more {
+			yield(sum.row(), err)
+		}
+	}
+}
+
 // has reports whether a table may have a delivery with this number.
 func (s *summary) has(seq uint64) bool { return s.low <= seq && seq <= s.high }
 
@@ -383,7 +407,9 @@ func (j *janitor) cut(ctx context.Context, find func(t *table) (map[uint64]bool,
 	for _, t := range tables {
 		gone, err := find(t)
 		if err = cmp.Or(err, ctx.Err()); err == nil && len(gone) > 0 {
-			err = j.install(&x.history.tables, historyRows(t.records(gone, j.store.reader.skip)), []*table{t}, 0, nil)
+			if err = j.install(&x.history.tables, t.without(gone), []*table{t}, 0, nil); errors.Is(err, ErrDamaged) {
+				err = j.install(&x.history.tables, historyRows(t.records(gone, j.store.reader.skip)), []*table{t}, 0, nil)
+			}
 		}
 		if err != nil {
 			return n, err
