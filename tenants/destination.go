@@ -19,30 +19,16 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A Destination is a tenant's place for events. Its fields up to Disabled have the meaning and the
-// limits of the same fields of webhook.Destination. It never has a secret; see Create and Rotate.
+// A Destination is a tenant's place for events. It never has a secret; see Create and Rotate.
 type Destination struct {
 	// ID is the tenant's id, a slash, and a text that Create makes. Destinations sort by it, and so by
 	// the time of their creation.
-	ID        string             `json:"id,omitempty"`
-	Tenant    string             `json:"tenant,omitempty"`
-	Name      string             `json:"name,omitempty"` // for people, up to 255 bytes
-	Endpoints []webhook.Endpoint `json:"endpoints"`
-	Filter    webhook.Filter     `json:"filter,omitzero"`
-
-	Timeout       time.Duration    `json:"timeout,omitempty"` // in JSON a text, such as "30s"; see time.ParseDuration
-	Window        time.Duration    `json:"window,omitempty"`  // likewise
-	Schedule      webhook.Schedule `json:"schedule,omitempty"`
-	Retries       *webhook.Retries `json:"retries,omitempty"`
-	MaxConcurrent int              `json:"maxConcurrent,omitempty"`
-	MaxRate       float64          `json:"maxRate,omitempty"`
-	MaxBurst      int              `json:"maxBurst,omitempty"`
-	Order         webhook.Order    `json:"order,omitempty"`
-	Batch         webhook.Batch    `json:"batch,omitzero"`
-	Disabled      bool             `json:"disabled,omitempty"`
-
-	Version uint64   `json:"version,omitempty"` // grows with each change
-	Changes []Change `json:"changes,omitempty"` // the latest ten, the newest first
+	ID     string `json:"id,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
+	Name   string `json:"name,omitempty"` // for people, up to 255 bytes
+	webhook.Settings
+	Version uint64   `json:"version,omitempty,string"` // grows with each change
+	Changes []Change `json:"changes,omitempty"`        // the latest ten, the newest first
 }
 
 // A record is the document of a destination.
@@ -243,11 +229,8 @@ func (d *Directory) most() int {
 
 // destination returns what the forwarder needs.
 func (r *record) destination(t *Tenant) webhook.Destination {
-	d := &r.Destination
-	made := webhook.Destination{
-		ID: d.ID, Tenant: d.Tenant, Endpoints: d.Endpoints, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule, Retries: d.Retries,
-		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: d.Order, Batch: d.Batch, Disabled: d.Disabled || t.Disabled,
-	}
+	made := r.Destination.Settings.Destination()
+	made.ID, made.Tenant, made.Disabled = r.Destination.ID, r.Destination.Tenant, made.Disabled || t.Disabled
 	for _, s := range r.valid() {
 		made.StandardSecrets = append(made.StandardSecrets, signature.Secret(s.Key))
 	}
@@ -308,9 +291,9 @@ func nameOf(id string) string {
 func difference[T any](a, b T) string {
 	var names []string
 	was, is := reflect.ValueOf(a), reflect.ValueOf(b)
-	for i := range was.NumField() {
-		if !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
-			names = append(names, was.Type().Field(i).Name)
+	for _, f := range reflect.VisibleFields(was.Type()) {
+		if !f.Anonymous && !reflect.DeepEqual(was.FieldByIndex(f.Index).Interface(), is.FieldByIndex(f.Index).Interface()) {
+			names = append(names, f.Name)
 		}
 	}
 	if names == nil {

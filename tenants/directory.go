@@ -6,9 +6,11 @@
 //	...
 //	_, err = directory.CreateTenant(ctx, tenants.Tenant{ID: "acme"}, "ann@example.com")
 //	d, secret, err := directory.Create(ctx, tenants.Destination{
-//		Tenant:    "acme",
-//		Endpoints: []webhook.Endpoint{{URL: "https://acme.example/webhooks"}},
-//		Filter:    webhook.Filter{Include: []string{"invoice.*"}},
+//		Tenant: "acme",
+//		Settings: webhook.Settings{
+//			Endpoints: []webhook.Endpoint{{URL: "https://acme.example/webhooks"}},
+//			Filter:    webhook.Filter{Include: []string{"invoice.*"}},
+//		},
 //	}, "ann@example.com")
 //
 // Each tenant and each destination is one document of the store; see store.DocumentStore. The folder

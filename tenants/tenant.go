@@ -17,8 +17,8 @@ type Tenant struct {
 	Disabled bool   `json:"disabled,omitempty"`
 	// Deleting says that DeleteTenant has begun, but has not removed all destinations yet.
 	Deleting bool     `json:"deleting,omitempty"`
-	Version  uint64   `json:"version,omitempty"` // grows with each change
-	Changes  []Change `json:"changes,omitempty"` // the latest ten, the newest first
+	Version  uint64   `json:"version,omitempty,string"` // grows with each change
+	Changes  []Change `json:"changes,omitempty"`        // the latest ten, the newest first
 }
 
 // CreateTenant stores a tenant; its Version is zero. The argument by names the author of the change,

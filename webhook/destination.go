@@ -114,12 +114,12 @@ type Endpoint struct {
 	// are sent as basic authentication. The host is a name, or an address in its usual form:
 	// 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused. International names
 	// are mapped by UTS #46. Spaces and invisible characters are refused.
-	URL string
+	URL string `json:"url"`
 	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes, and
 	// names that differ by more than case. Not allowed are those of the message: Host, Content-Length,
 	// Content-Type, Transfer-Encoding, User-Agent, X-Signature, those of Standard Webhooks; and those
 	// of the connection: Connection, Expect, Keep-Alive, Proxy-Connection, TE, Trailer, Upgrade.
-	Headers map[string]string
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // Validate checks the destination as New does, and joins all faults, *ConfigErrors, by errors.Join.

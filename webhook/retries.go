@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -100,51 +99,4 @@ func (r *Retries) outcome(out Outcome, reason Reason, status int) Outcome {
 		}
 	}
 	return out
-}
-
-// plainRetries is a Retries without methods.
-type plainRetries Retries
-
-// retriesForm is the JSON of a Retries: its own fields hide those with the same keys.
-type retriesForm struct {
-	Standard bool   `json:"standard,omitempty"`
-	Timeout  string `json:"timeout,omitempty"`
-	Window   string `json:"window,omitempty"`
-	plainRetries
-}
-
-// MarshalJSON implements json.Marshaler.
-func (r Retries) MarshalJSON() ([]byte, error) {
-	form := retriesForm{plainRetries: plainRetries(r)}
-	if r.Timeout != 0 {
-		form.Timeout = r.Timeout.String()
-	}
-	if r.Window != 0 {
-		form.Window = r.Window.String()
-	}
-	return json.Marshal(form)
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (r *Retries) UnmarshalJSON(text []byte) error {
-	var form retriesForm
-	err := json.Unmarshal(text, &form)
-	if err == nil && form.Standard {
-		form.plainRetries = plainRetries(*StandardRetries())
-		err = json.Unmarshal(text, &form)
-	}
-	read := func(name, text string, to *time.Duration) {
-		if text == "" || err != nil {
-			return
-		}
-		if *to, err = time.ParseDuration(text); err != nil {
-			err = fmt.Errorf(`webhook: retries: %s is no time such as "30s"`, name)
-		}
-	}
-	read("timeout", form.Timeout, &form.plainRetries.Timeout)
-	read("window", form.Window, &form.plainRetries.Window)
-	if err == nil {
-		*r = Retries(form.plainRetries)
-	}
-	return err
 }

@@ -92,7 +92,7 @@ func (s *isolation) settle(d *tenants.Directory, fine, hanging string) (names []
 					if (3*i+j)%100 == 99 {
 						url = hanging
 					}
-					made, _, err := d.Create(s.b.Context(), tenants.Destination{Tenant: names[i], Endpoints: []webhook.Endpoint{{URL: url}}}, "")
+					made, _, err := d.Create(s.b.Context(), tenants.Destination{Tenant: names[i], Settings: webhook.Settings{Endpoints: []webhook.Endpoint{{URL: url}}}}, "")
 					if err != nil {
 						s.b.Error(err)
 					} else if url == hanging {

@@ -73,10 +73,10 @@ func TestAdminCommands(t *testing.T) {
 		Body:     json.RawMessage(`{"type":"track","event":"A\u202eB` + "\u202e" + `"}`)}
 	waits := api.Delivery{Key: "crm:1", Names: api.Names{Destination: "crm", ID: "m2", Event: "A\x1bB", Type: "track"}, State: webhook.StateWaiting, Accepted: at, Due: time.Now().Add(59500 * time.Millisecond)}
 	settled := api.Destination{ID: "acme", State: "ok", Signed: true, Standard: true,
-		Endpoints: []api.Endpoint{{URL: "https://a.example/\x1bhook", Headers: []string{"X-Key"}}, {URL: "https://b.example/"}},
+		Endpoints: []api.ShownEndpoint{{URL: "https://a.example/\x1bhook", Headers: []string{"X-Key"}}, {URL: "https://b.example/"}},
 		Stored:    &api.Stored{Changed: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "alice"},
-		Settings: &api.DestinationSettings{Sources: []string{"app", "web"}, StandardSecrets: 2, Timeout: "2s", Window: "1h0m0s", Schedule: "fast", NetHTTP: true,
-			MaxConcurrent: 3, MaxRate: 0.5, MaxBurst: 7, Order: "user", Batch: &api.Batch{MaxEvents: 50, MaxWait: "1s"}, Filter: &webhook.Filter{Include: []string{"track"}, Exclude: []string{"page", "track:Debug *"}}},
+		Settings: &api.DestinationSettings{Sources: []string{"app", "web"}, StandardSecrets: 2, Settings: webhook.Settings{Timeout: webhook.Duration(2 * time.Second), Window: webhook.Duration(time.Hour), Schedule: "fast", NetHTTP: true,
+			MaxConcurrent: 3, MaxRate: 0.5, MaxBurst: 7, Order: "user", Batch: webhook.Batch{MaxEvents: 50, MaxWait: time.Second}, Filter: webhook.Filter{Include: []string{"track"}, Exclude: []string{"page", "track:Debug *"}}}},
 	}
 	v := exampleOverview()
 	answers := map[string]any{
@@ -154,8 +154,8 @@ func TestAdminCommands(t *testing.T) {
 		{name: "destination set with no settings", args: []string{"destination", "set", "acme", "-"}, stdin: "- SECRET", status: 1, stderr: `^hookferry destination set: - is not YAML or JSON with keys and values\n$`, asked: []string{}},
 		{name: "destination change", args: []string{"destination", "change", "acme", "-", "--json"}, stdin: `{"timeout": null}`, stdout: `^\{"id":"acme",.*\}\n$`,
 			asked: []string{`PATCH /api/v1/destinations/acme {"timeout":null}`}},
-		{name: "destination disable", args: []string{"destination", "disable", "acme"}, stdout: `^acme disabled\n$`, asked: []string{`PATCH /api/v1/destinations/acme {"enabled":false}`}},
-		{name: "destination enable", args: []string{"destination", "enable", "acme"}, stdout: `^acme enabled\n$`, asked: []string{`PATCH /api/v1/destinations/acme {"enabled":true}`}},
+		{name: "destination disable", args: []string{"destination", "disable", "acme"}, stdout: `^acme disabled\n$`, asked: []string{`PATCH /api/v1/destinations/acme {"disabled":true}`}},
+		{name: "destination enable", args: []string{"destination", "enable", "acme"}, stdout: `^acme enabled\n$`, asked: []string{`PATCH /api/v1/destinations/acme {"disabled":false}`}},
 		{name: "destination rotate", args: []string{"destination", "rotate", "acme"}, stdout: `^whsec_new\n$`, stderr: `^2 secrets are valid now; 'hookferry destination rotate acme --finish' leaves this one:\n$`,
 			asked: []string{"POST /api/v1/destinations/acme/secrets"}},
 		{name: "destination rotate --finish", args: []string{"destination", "rotate", "acme", "--finish"}, stdout: `^acme has its newest secret alone\n$`,

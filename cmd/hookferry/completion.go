@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/tenants"
 )
 
 // completeAll registers the completion of the arguments, and of all flags without fixed values. The
@@ -53,7 +54,7 @@ func (c *command) known(ctx context.Context, kind, word string) []string {
 	case "DESTINATION", "DESTINATION|URL":
 		return candidates(ctx, c, api.DestinationsPath, word, func(d api.Destination) (string, string) { return d.ID, "destination, " + d.State })
 	case "TENANT":
-		return candidates(ctx, c, api.TenantsPath, word, func(t api.Tenant) (string, string) { return t.ID, "tenant, " + tenantState(t) })
+		return candidates(ctx, c, api.TenantsPath, word, func(t tenants.Tenant) (string, string) { return t.ID, "tenant, " + tenantState(t) })
 	case "SOURCE":
 		return candidates(ctx, c, api.SourcesPath, word, func(s api.Source) (string, string) { return s.Name, "source" })
 	case "AUDIENCE":

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,28 +29,26 @@ func writeDestination(s screen, d api.Destination) {
 		changed = d.Stored.Changed.Format(time.RFC3339) + " by " + d.Stored.By
 	}
 	if of := d.Settings; of != nil {
-		filter := cmp.Or(of.Filter, new(webhook.Filter))
 		signed := map[bool]string{true: "yes"}[d.Signed]
-		s.fields(width, "sources", strings.Join(of.Sources, ", "), "X-Signature", signed, "standardSecrets", of.StandardSecrets,
-			"include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
-			"timeout", of.Timeout, "window", of.Window, "schedule", of.Schedule, "retries", retries(of.Retries), "netHTTP", of.NetHTTP,
-			"maxConcurrent", of.MaxConcurrent, "maxRate", of.MaxRate, "maxBurst", of.MaxBurst, "order", of.Order)
-		if b := of.Batch; b != nil {
-			s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
-		}
+		s.fields(width, "sources", strings.Join(of.Sources, ", "), "X-Signature", signed, "standardSecrets", of.StandardSecrets)
+		writeSettings(s, width, &of.Settings)
 	}
 	if d.Tenant == "" && (d.Settings != nil || d.Stored != nil) {
 		s.fields(width, "changed", changed)
 	}
 }
 
-// retries returns retries as their JSON, "" for nil.
-func retries(r *webhook.Retries) string {
-	if r == nil {
-		return ""
+// writeSettings prints the settings that differ from their defaults, except endpoints.
+func writeSettings(s screen, width int, of *webhook.Settings) {
+	retries := ""
+	if of.Retries != nil {
+		text, _ := json.Marshal(of.Retries)
+		retries = string(text)
 	}
-	text, _ := json.Marshal(r)
-	return string(text)
+	s.fields(width, "include", strings.Join(of.Filter.Include, ", "), "exclude", strings.Join(of.Filter.Exclude, ", "),
+		"timeout", of.Timeout, "window", of.Window, "schedule", of.Schedule, "retries", retries, "netHTTP", of.NetHTTP,
+		"maxConcurrent", of.MaxConcurrent, "maxRate", of.MaxRate, "maxBurst", of.MaxBurst, "order", of.Order,
+		"batch.maxEvents", of.Batch.MaxEvents, "batch.maxBytes", of.Batch.MaxBytes, "batch.maxWait", of.Batch.MaxWait)
 }
 
 // edit sends a request that changes a destination, and prints what was done.
@@ -91,7 +88,7 @@ func (c *command) readDocument(name string) (document map[string]any, err error)
 }
 
 func switchDestinations(c *command, done string, enabled bool) action {
-	return eachDestination(c, done, api.DestinationPath, map[string]any{"enabled": enabled})
+	return eachDestination(c, done, api.DestinationPath, map[string]any{"disabled": !enabled})
 }
 
 // eachDestination returns the action that sends a request for each destination in the arguments,

@@ -155,9 +155,7 @@ func serveSettings(c *command) (*config.Settings, error) {
 
 	s := config.Default()
 	s.Loaded = time.Now()
-	source, destination := config.DefaultSource(), config.DefaultDestination()
-	source.Name, source.Destinations, destination.ID = onlyName, []string{onlyName}, onlyName
-	s.Sources, s.Destinations = []config.Source{source}, []config.Destination{destination}
+	s.Sources, s.Destinations = []config.Source{{Name: onlyName, Destinations: []string{onlyName}}}, []config.Destination{{ID: onlyName}}
 	if err := put(s); err != nil {
 		return nil, err
 	}
@@ -188,8 +186,8 @@ func onlyTenants(c *command) bool {
 }
 
 // parseHeaders parses "Name: value" texts. No error repeats a value, which may be a credential.
-func parseHeaders(texts []string) (map[string]signature.Secret, error) {
-	headers := map[string]signature.Secret{}
+func parseHeaders(texts []string) (map[string]string, error) {
+	headers := map[string]string{}
 	for i, text := range texts {
 		name, value, ok := strings.Cut(text, ":")
 		if !ok {
@@ -199,7 +197,7 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 		if _, twice := headers[name]; twice {
 			return nil, usagef("--header: %q is given twice", name)
 		}
-		headers[name] = signature.Secret(strings.TrimSpace(value))
+		headers[name] = strings.TrimSpace(value)
 	}
 	return headers, nil
 }

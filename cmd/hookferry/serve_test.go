@@ -15,6 +15,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // loadFlags returns the settings that serve reads from flags and environment variables.
@@ -47,10 +48,10 @@ func TestServeFlags(t *testing.T) {
 	// fromFlags returns the settings that serve makes of its flags, with a change.
 	fromFlags := func(change func(*config.Settings), urls ...string) *config.Settings {
 		s := config.Default()
-		s.Sources = []config.Source{{Name: "default", Enabled: true, Destinations: []string{"default"}}}
-		d := config.Destination{ID: "default", Enabled: true}
+		s.Sources = []config.Source{{Name: "default", Destinations: []string{"default"}}}
+		d := config.Destination{ID: "default"}
 		for _, u := range urls {
-			d.Endpoints = append(d.Endpoints, config.Endpoint{URL: signature.Secret(u), Headers: map[string]signature.Secret{}})
+			d.Endpoints = append(d.Endpoints, webhook.Endpoint{URL: u, Headers: map[string]string{}})
 		}
 		s.Destinations = []config.Destination{d}
 		change(s)
@@ -85,7 +86,7 @@ func TestServeFlags(t *testing.T) {
 				d := &s.Destinations[0]
 				d.Secret = "s"
 				for i := range d.Endpoints {
-					d.Endpoints[i].Headers = map[string]signature.Secret{"A": "one, two", "B": "3"}
+					d.Endpoints[i].Headers = map[string]string{"A": "one, two", "B": "3"}
 				}
 			}, "http://a.example", "http://b.example"),
 		},
@@ -124,7 +125,7 @@ func TestServeFlagsWinOverTheFile(t *testing.T) {
 	got := loadFlags(t, []string{"--config", path, "--grace", "3s"}, map[string]string{"HOOKFERRY_ADMIN_LISTEN": "off", "HOOKFERRY_DATA": "there"})
 	want := config.Default()
 	want.Path, want.Listen, want.Grace, want.Data, want.Admin.Listen, want.Log.Level = path, ":1", 3*time.Second, "there", "off", slog.LevelWarn
-	want.Sources = []config.Source{{Name: "a", Enabled: true, Keys: []signature.Secret{"k"}}}
+	want.Sources = []config.Source{{Name: "a", Keys: []signature.Secret{"k"}, Destinations: []string{}}}
 	if diff := cmp.Diff(want, got, settingsAsWritten); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -19,12 +19,12 @@ import (
 
 func listTenants(c *command) action {
 	t := &table{columns: []column{{title: "TENANT"}, {title: "NAME", flexible: true}, {title: "STATE"}}}
-	return list(c, at(api.TenantsPath), 1_000_000, t, func(t api.Tenant, _ time.Time) []any {
+	return list(c, at(api.TenantsPath), 1_000_000, t, func(t tenants.Tenant, _ time.Time) []any {
 		return []any{t.ID, t.Name, tenantState(t)}
 	}, api.ParamAfter)
 }
 
-func tenantState(t api.Tenant) string {
+func tenantState(t tenants.Tenant) string {
 	switch {
 	case t.Deleting:
 		return "half deleted"
@@ -34,13 +34,13 @@ func tenantState(t api.Tenant) string {
 	return "enabled"
 }
 
-func writeTenant(s screen, t api.Tenant) {
+func writeTenant(s screen, t tenants.Tenant) {
 	const width = 16
 	s.fields(width, "tenant", t.ID, "name", t.Name, "state", tenantState(t))
 	writeChanges(s, width, t.Changes)
 }
 
-func writeChanges(s screen, width int, changes []api.Change) {
+func writeChanges(s screen, width int, changes []tenants.Change) {
 	for _, c := range changes {
 		s.fields(width, "change", c.At.UTC().Format(time.RFC3339)+" "+c.What+" by "+cmp.Or(c.By, "the server"))
 	}
@@ -51,7 +51,7 @@ func createTenant(c *command) action {
 	name := c.String("name", "", "`name` for people")
 	return c.admin(func(ctx context.Context) error {
 		r := api.Request{Method: http.MethodPost, Path: api.TenantsPath, Query: by(), Body: api.TenantSettings{ID: &c.args[0], Name: name}}
-		return request(ctx, c, r, func(s screen, t api.Tenant) { s.print("%s created", t.ID) })
+		return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("%s created", t.ID) })
 	})
 }
 
@@ -59,7 +59,7 @@ func switchTenant(c *command, done string, disabled bool) action {
 	by := c.parameters(api.ParamBy)
 	return c.admin(func(ctx context.Context) error {
 		r := api.Request{Method: http.MethodPatch, Path: api.Path(api.TenantPath, c.args[0]), Query: by(), Body: api.TenantSettings{Disabled: &disabled}}
-		return request(ctx, c, r, func(s screen, t api.Tenant) { s.print("%s %s", t.ID, done) })
+		return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("%s %s", t.ID, done) })
 	})
 }
 
@@ -91,7 +91,7 @@ func tenantPortal(c *command) action {
 		if *revoke {
 			r.Method = http.MethodDelete
 			r.Query.Del(api.ParamFor)
-			return request(ctx, c, r, func(s screen, t api.Tenant) { s.print("the links of %s have ended", t.ID) })
+			return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("the links of %s have ended", t.ID) })
 		}
 		r.Query.Set(api.ParamLasts, *lasts)
 		return request(ctx, c, r, func(s screen, l api.PortalLink) { s.print("%s", l.URL) })
@@ -101,8 +101,7 @@ func tenantPortal(c *command) action {
 func listTenantDestinations(c *command) action {
 	t := &table{columns: []column{{title: "DESTINATION"}, {title: "URL", flexible: true}, {title: "TYPES", spare: 1}, {title: "STATE"}}}
 	return below(c, api.TenantDestinationsPath, t, func(d api.TenantDestination) []any {
-		filter := cmp.Or(d.Filter, new(webhook.Filter))
-		return []any{d.ID, d.Endpoints[0].URL, cmp.Or(strings.Join(filter.Include, " "), "*"), destinationState(d)}
+		return []any{d.ID, d.Endpoints[0].URL, cmp.Or(strings.Join(d.Filter.Include, " "), "*"), destinationState(d)}
 	})
 }
 
@@ -141,13 +140,7 @@ func writeTenantDestination(s screen, d api.TenantDestination) {
 	for _, e := range d.Endpoints {
 		s.fields(width, "endpoint", e.URL, "  headers", strings.Join(e.Headers, ", "))
 	}
-	filter := cmp.Or(d.Filter, new(webhook.Filter))
-	s.fields(width, "include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
-		"timeout", d.Timeout, "window", d.Window, "schedule", d.Schedule, "retries", retries(d.Retries),
-		"maxConcurrent", d.MaxConcurrent, "maxRate", d.MaxRate, "maxBurst", d.MaxBurst, "order", d.Order)
-	if b := d.Batch; b != nil {
-		s.fields(width, "batch.maxEvents", b.MaxEvents, "batch.maxBytes", b.MaxBytes, "batch.maxWait", b.MaxWait)
-	}
+	writeSettings(s, width, &d.Settings)
 	writeChanges(s, width, d.Changes)
 }
 
@@ -165,11 +158,14 @@ func createTenantDestination(c *command) action {
 		if err != nil {
 			return fmt.Errorf("--secret: %w", err)
 		}
-		var endpoints []api.EndpointSettings
+		var endpoints []webhook.Endpoint
 		for _, u := range *urls {
-			endpoints = append(endpoints, api.EndpointSettings{URL: u})
+			endpoints = append(endpoints, webhook.Endpoint{URL: u})
 		}
-		settings := api.TenantDestinationSettings{Name: name, Endpoints: &endpoints, Filter: &webhook.Filter{Include: *types}, Secret: secret.Reveal()}
+		settings := api.TenantDestinationSettings{
+			Name: *name, Secret: secret.Reveal(),
+			Settings: webhook.Settings{Endpoints: endpoints, Filter: webhook.Filter{Include: *types}},
+		}
 		r := api.Request{Method: http.MethodPost, Path: api.Path(api.TenantDestinationsPath, c.args[0]), Query: by(), Body: settings}
 		return request(ctx, c, r, func(s screen, made api.NewTenantDestination) {
 			s.fields(16, "destination", made.Destination.ID, "secret", made.Secret)
@@ -218,7 +214,7 @@ func changeTenantDestination(c *command) action {
 func switchTenantDestination(c *command, done string, disabled bool) action {
 	by := c.parameters(api.ParamBy)
 	return onDestination(c, api.TenantDestinationPath, func() (api.Request, error) {
-		return api.Request{Method: http.MethodPatch, Query: by(), Body: api.TenantDestinationSettings{Disabled: &disabled}}, nil
+		return api.Request{Method: http.MethodPatch, Query: by(), Body: map[string]any{"disabled": disabled}}, nil
 	}, func(s screen, d api.TenantDestination) { s.print("%s %s", d.ID, done) })
 }
 
@@ -248,7 +244,7 @@ func deleteTenantDestination(c *command) action {
 
 func listTokens(c *command) action {
 	t := &table{columns: []column{{title: "TOKEN"}, {title: "CREATED"}, {title: "BY", flexible: true}}}
-	return below(c, api.TokensPath, t, func(t api.Token) []any { return []any{t.Name, t.Created.UTC().Format(time.RFC3339), t.By} })
+	return below(c, api.TokensPath, t, func(t tenants.Token) []any { return []any{t.Name, t.Created.UTC().Format(time.RFC3339), t.By} })
 }
 
 func createToken(c *command) action {
@@ -263,7 +259,7 @@ func revokeToken(c *command) action {
 	by := c.parameters(api.ParamBy)
 	return c.admin(func(ctx context.Context) error {
 		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.TokenPath, c.args[0], c.args[1]), Query: by()}
-		return request(ctx, c, r, func(s screen, t api.Token) { s.print("%s revoked", t.Name) })
+		return request(ctx, c, r, func(s screen, t tenants.Token) { s.print("%s revoked", t.Name) })
 	})
 }
 

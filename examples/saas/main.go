@@ -210,11 +210,12 @@ func (s *shop) subscribe(ctx context.Context, tenant string, arrived chan<- stri
 	})}
 	receiver := httptest.NewServer(verify)
 	d, secret, err := s.tenants.Create(ctx, tenants.Destination{
-		Tenant:    tenant,
-		Endpoints: []webhook.Endpoint{{URL: receiver.URL}},
-		Filter:    webhook.Filter{Include: []string{types}},
-
-		MaxConcurrent: 1, // so that refused needs no lock
+		Tenant: tenant,
+		Settings: webhook.Settings{
+			Endpoints:     []webhook.Endpoint{{URL: receiver.URL}},
+			Filter:        webhook.Filter{Include: []string{types}},
+			MaxConcurrent: 1, // so that refused needs no lock
+		},
 	}, "setup")
 	check(err)
 	verify.Secrets = []signature.Secret{secret}

@@ -65,7 +65,7 @@ func TestOrderAndEventAreStoredTogether(t *testing.T) {
 	directory := testkit.Must(tenants.New(store, tenants.Config{}))
 	testkit.Must(directory.CreateTenant(ctx, tenants.Tenant{ID: "acme"}, ""))
 	if _, _, err := directory.Create(ctx, tenants.Destination{
-		Tenant: "acme", Endpoints: []webhook.Endpoint{{URL: "https://acme.example/"}},
+		Tenant: "acme", Settings: webhook.Settings{Endpoints: []webhook.Endpoint{{URL: "https://acme.example/"}}},
 	}, ""); err != nil {
 		t.Fatal(err)
 	}

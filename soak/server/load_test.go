@@ -364,7 +364,7 @@ func BenchmarkServer(b *testing.B) {
 		b.ReportMetric(0, "ns/op")
 	})
 	b.Run("accept", func(b *testing.B) {
-		l := startLoad(b, ", enabled: false", "")
+		l := startLoad(b, ", disabled: true", "")
 		l.post(max(round/10, 1), 16)
 		var took time.Duration
 		n, cpu := 0, l.cpu()

@@ -100,8 +100,11 @@ func (k *kit) tenant(id string) tenants.Tenant {
 // settings returns the settings of a destination that takes invoices.
 func settings(tenant string) tenants.Destination {
 	return tenants.Destination{
-		Tenant: tenant, Endpoints: []webhook.Endpoint{{URL: "https://acme.example/", Headers: map[string]string{"A": "b"}}},
-		Filter: webhook.Filter{Include: []string{"invoice.*"}}, Timeout: time.Second, MaxRate: 0.5,
+		Tenant: tenant,
+		Settings: webhook.Settings{
+			Endpoints: []webhook.Endpoint{{URL: "https://acme.example/", Headers: map[string]string{"A": "b"}}},
+			Filter:    webhook.Filter{Include: []string{"invoice.*"}}, Timeout: webhook.Duration(time.Second), MaxRate: 0.5,
+		},
 	}
 }
 

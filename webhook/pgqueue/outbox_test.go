@@ -203,7 +203,7 @@ func TestDocumentsOfATransaction(t *testing.T) {
 	}
 	var made tenants.Destination
 	if err == nil {
-		made, _, err = directory.Create(ctx, tenants.Destination{Tenant: "acme", Endpoints: []webhook.Endpoint{{URL: "https://acme.example/"}}}, "")
+		made, _, err = directory.Create(ctx, tenants.Destination{Tenant: "acme", Settings: webhook.Settings{Endpoints: []webhook.Endpoint{{URL: "https://acme.example/"}}}}, "")
 	}
 	if err != nil {
 		t.Fatal(err)

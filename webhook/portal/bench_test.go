@@ -57,7 +57,7 @@ func newProgram(b *testing.B, s webhook.Store) *program {
 }
 
 func (p *program) create(tenant, url string) (id string) {
-	d, _, err := p.tenants.Create(p.b.Context(), tenants.Destination{Tenant: tenant, Endpoints: []webhook.Endpoint{{URL: url}}}, "setup")
+	d, _, err := p.tenants.Create(p.b.Context(), tenants.Destination{Tenant: tenant, Settings: webhook.Settings{Endpoints: []webhook.Endpoint{{URL: url}}}}, "setup")
 	if err != nil {
 		p.b.Fatal(err)
 	}

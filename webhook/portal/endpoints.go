@@ -179,7 +179,7 @@ func createEndpoint(q *request) (any, error) {
 	if f.URL == nil {
 		return nil, invalid("url", "is required")
 	}
-	d := tenants.Destination{Tenant: q.tenant, Endpoints: []webhook.Endpoint{{}}}
+	d := tenants.Destination{Tenant: q.tenant, Settings: webhook.Settings{Endpoints: []webhook.Endpoint{{}}}}
 	if err := q.fill(&d, &f); err != nil {
 		return nil, err
 	}

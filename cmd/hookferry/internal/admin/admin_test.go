@@ -128,16 +128,16 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	t.Cleanup(func() { s.store.Close() })
 	settings := config.Default()
 	settings.Path, settings.Loaded = "hookferry.yaml", time.Now()
-	crm, shop := config.DefaultDestination(), config.DefaultDestination()
+	crm, shop := config.Destination{}, config.Destination{}
 	crm.ID, crm.Secret, crm.MaxRate = "crm", secret, 100_000
-	crm.Endpoints = []config.Endpoint{{
-		URL:     signature.Secret(strings.Replace(s.receiver.URL, "http://", "http://user:passw0rd@", 1) + "/crm?token=s3cret"),
-		Headers: map[string]signature.Secret{"Authorization-Key": credentials},
+	crm.Endpoints = []webhook.Endpoint{{
+		URL:     strings.Replace(s.receiver.URL, "http://", "http://user:passw0rd@", 1) + "/crm?token=s3cret",
+		Headers: map[string]string{"Authorization-Key": credentials},
 	}}
 	shop.ID = "shop/eu"
-	shop.Endpoints = []config.Endpoint{{URL: signature.Secret(s.receiver.URL + "/shop")}}
+	shop.Endpoints = []webhook.Endpoint{{URL: s.receiver.URL + "/shop"}}
 	settings.Destinations = []config.Destination{crm, shop}
-	web, app := config.DefaultSource(), config.DefaultSource()
+	web, app := config.Source{}, config.Source{}
 	web.Name, web.Keys, web.Destinations = "web", []signature.Secret{"web-write-key"}, []string{"crm", "shop/eu"}
 	app.Name, app.Keys, app.Destinations = "app", []signature.Secret{"app-write-key"}, []string{"crm"}
 	settings.Sources = []config.Source{web, app}
@@ -368,7 +368,7 @@ func TestSourcesArePaged(t *testing.T) {
 func TestDestinationNamesSomeOfItsSources(t *testing.T) {
 	s := newServerWith(t, func(settings *config.Settings) {
 		for i := range 2_000 {
-			source := config.DefaultSource()
+			source := config.Source{}
 			source.Name, source.Destinations = fmt.Sprintf("s%04d", i), []string{"crm"}
 			source.Keys = []signature.Secret{signature.Secret("key-" + source.Name)}
 			settings.Sources = append(settings.Sources, source)
@@ -395,7 +395,7 @@ func TestDestinations(t *testing.T) {
 	crm.Oldest, crm.Next, crm.DeadLetters = time.Time{}, time.Time{}, nil
 	diff(t, "crm", crm, api.Destination{
 		ID: "crm", State: api.StateWaiting, Sources: []string{"app", "web"}, SourceCount: 2, Enabled: true, Signed: true, MaxRate: 100_000,
-		Endpoints: []api.Endpoint{{URL: s.receiver.URL + "/crm", Headers: []string{"Authorization-Key"}}},
+		Endpoints: []api.ShownEndpoint{{URL: s.receiver.URL + "/crm", Headers: []string{"Authorization-Key"}}},
 		Waiting:   1, Dead: map[string]int64{}, Errors: map[string]int64{}, Rates: crm.Rates,
 	})
 	shop := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/shop%2Feu", nil)
@@ -410,12 +410,12 @@ func TestDestinations(t *testing.T) {
 func moreDestinations(n int) func(*config.Settings) {
 	return func(settings *config.Settings) {
 		for i := range n {
-			d := config.DefaultDestination()
+			d := config.Destination{}
 			d.ID = fmt.Sprintf("d%04d", i)
-			d.Endpoints = []config.Endpoint{{URL: signature.Secret(fmt.Sprintf("https://user:passw0rd@Host%d.example/hook?s3cret", i))}}
+			d.Endpoints = []webhook.Endpoint{{URL: fmt.Sprintf("https://user:passw0rd@Host%d.example/hook?s3cret", i)}}
 			settings.Destinations = append(settings.Destinations, d)
 			if i%1000 == 0 {
-				source := config.DefaultSource()
+				source := config.Source{}
 				source.Name, source.Keys = "of "+d.ID, []signature.Secret{signature.Secret("write-key-" + d.ID)}
 				settings.Sources = append(settings.Sources, source)
 			}

@@ -120,7 +120,7 @@ func (q *request) matching(all []*destination) []*destination {
 	has := func(text string) bool { return strings.Contains(strings.ToLower(text), part) }
 	return slices.DeleteFunc(all, func(d *destination) bool {
 		return !has(d.Destination) && (d.settings == nil ||
-			!slices.ContainsFunc(d.settings.Endpoints, func(e config.Endpoint) bool { return has(e.Shown()) }))
+			!slices.ContainsFunc(d.settings.Endpoints, func(e webhook.Endpoint) bool { return has(config.Shown(e.URL)) }))
 	})
 }
 
@@ -148,7 +148,7 @@ func getDestination(q *request) (any, error) {
 	if c := d.settings; c != nil {
 		a.Settings = settingsOf(c, q.config.Settings().Sources)
 	} else if t := d.ofTenant; t != nil {
-		a.Settings = settingsOfTenants(t)
+		a.Settings = &api.DestinationSettings{Settings: t.Settings, Sources: []string{}}
 	}
 	return a, nil
 }
@@ -249,7 +249,7 @@ func (d *destination) stateNow() string {
 		return string(webhook.HoldUnknown)
 	case d.settings.Webhook == nil: // its document in the store is not valid
 		return string(webhook.HoldInvalid)
-	case !d.settings.Enabled:
+	case d.settings.Disabled:
 		return string(webhook.HoldDisabled)
 	}
 	switch {
@@ -312,7 +312,7 @@ func (q *request) describe(some []*destination) []api.Destination {
 
 func (d *destination) describe() api.Destination {
 	a := api.Destination{
-		ID: d.Destination, Tenant: d.tenant, State: d.state, Sources: []string{}, Endpoints: []api.Endpoint{},
+		ID: d.Destination, Tenant: d.tenant, State: d.state, Sources: []string{}, Endpoints: []api.ShownEndpoint{},
 		InFlight: d.InFlight, Waiting: d.Waiting, Oldest: d.Oldest.UTC(), Since: d.Since.UTC(),
 		Delivered: d.Delivered, Retried: d.Retried, Filtered: d.Filtered, Dead: byReason(d.Dead),
 		Latency: d.Latency, Failure: d.Failure, Held: d.Held, Rates: d.rates,
@@ -328,32 +328,18 @@ func (d *destination) describe() api.Destination {
 		a.Next = next.UTC()
 	}
 	if c := d.settings; c != nil {
-		a.Enabled = c.Enabled
+		a.Enabled, a.Endpoints = !c.Disabled, shown(c.Endpoints)
 		if s := c.Stored; s != nil {
 			a.Stored = &api.Stored{Changed: s.Changed, By: s.By, Version: strconv.FormatUint(s.Version, 10)}
 		}
 		a.Signed, a.Standard = c.Secret != "", len(c.StandardSecrets) > 0
 		a.MaxConcurrent, a.MaxRate = c.MaxConcurrent, c.MaxRate
-		for _, e := range c.Endpoints {
-			a.Endpoints = append(a.Endpoints, api.Endpoint{URL: e.Shown(), Headers: slices.Sorted(maps.Keys(e.Headers))})
-		}
 	}
 	if t := d.ofTenant; t != nil {
 		a.Enabled, a.Standard, a.MaxConcurrent, a.MaxRate = !t.Disabled, true, t.MaxConcurrent, t.MaxRate
-		for _, e := range t.Endpoints {
-			a.Endpoints = append(a.Endpoints, api.Endpoint{URL: config.Shown(e.URL), Headers: slices.Sorted(maps.Keys(e.Headers))})
-		}
+		a.Endpoints = shown(t.Endpoints)
 	}
 	return a
-}
-
-// settingsOfTenants returns the settings of a tenant's destination, which gets the calls of no source.
-func settingsOfTenants(t *tenants.Destination) *api.DestinationSettings {
-	d := destinationOf(t, nil)
-	return &api.DestinationSettings{
-		Sources: []string{}, Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: d.Schedule, Retries: d.Retries,
-		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: d.Order, Batch: d.Batch,
-	}
 }
 
 var ranges = map[string]int{"": feed.FiveMinutes, "5m": feed.FiveMinutes, "1h": feed.Hour, "24h": feed.Day}

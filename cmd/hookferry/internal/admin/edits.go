@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -68,9 +67,7 @@ func writeDestination(q *request, body *document) (any, error) {
 	return q.editAndShow(what, patch, func(old document) (document, error) {
 		d := maps.Clone(*body)
 		if patch {
-			d = old
-			maps.Copy(d, *body)
-			maps.DeleteFunc(d, func(_ string, value any) bool { return value == nil })
+			d = patched(old, *body)
 		}
 		return d, q.checkDocument(d, old == nil)
 	})
@@ -168,28 +165,11 @@ func wrongDocument(at string, err error) error {
 }
 
 func settingsOf(d *config.Destination, sources []config.Source) *api.DestinationSettings {
-	s := &api.DestinationSettings{
-		Sources: []string{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window), Schedule: d.Schedule, Retries: d.Retries.Webhook(), NetHTTP: d.NetHTTP,
-		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: d.Order, StandardSecrets: len(d.StandardSecrets),
-	}
-	if b := d.Batch; b.MaxEvents > 0 {
-		s.Batch = &api.Batch{MaxEvents: b.MaxEvents, MaxBytes: int64(b.MaxBytes), MaxWait: spelled(b.MaxWait)}
-	}
-	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {
-		s.Filter = &d.Filter
-	}
+	s := &api.DestinationSettings{Settings: d.Settings, Sources: []string{}, StandardSecrets: len(d.StandardSecrets)}
 	for _, source := range sources {
 		if slices.Contains(source.Destinations, d.ID) {
 			s.Sources = append(s.Sources, source.Name)
 		}
 	}
 	return s
-}
-
-// spelled returns a duration in the form that documents use, or "" for zero.
-func spelled(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.String()
 }

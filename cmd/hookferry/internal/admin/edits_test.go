@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
@@ -31,17 +32,19 @@ func TestDestinationIsSetChangedAndDeleted(t *testing.T) {
 	s := newServer(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 
 	made := ask[api.Destination](s, 200, "PUT", editedPath+"?by=alice", edited)
-	diff(t, "endpoints", made.Endpoints, []api.Endpoint{{URL: "https://new.example/hook", Headers: []string{"X-Key"}}})
+	diff(t, "endpoints", made.Endpoints, []api.ShownEndpoint{{URL: "https://new.example/hook", Headers: []string{"X-Key"}}})
 	diff(t, "settings", *made.Settings, api.DestinationSettings{
-		Sources: []string{"web"}, Timeout: "2s", MaxRate: 50, StandardSecrets: 1, Filter: &webhook.Filter{Include: []string{"track:Order *"}},
+		Sources: []string{"web"}, StandardSecrets: 1,
+		Settings: webhook.Settings{Timeout: webhook.Duration(2 * time.Second), MaxRate: 50, Filter: webhook.Filter{Include: []string{"track:Order *"}}},
 	})
 	if !made.Enabled || !made.Signed || !made.Standard || made.Stored.By != "alice" || made.Stored.Changed.IsZero() || made.Stored.Version == "" {
 		t.Errorf("PUT: %+v, want an enabled destination that signs, set by alice", made)
 	}
 
-	changed := ask[api.Destination](s, 200, "PATCH", editedPath, `{"enabled": false, "timeout": null, "sources": ["app", "web"]}`)
+	changed := ask[api.Destination](s, 200, "PATCH", editedPath, `{"disabled": true, "timeout": null, "sources": ["app", "web"]}`)
 	diff(t, "settings", *changed.Settings, api.DestinationSettings{
-		Sources: []string{"app", "web"}, MaxRate: 50, StandardSecrets: 1, Filter: &webhook.Filter{Include: []string{"track:Order *"}},
+		Sources: []string{"app", "web"}, StandardSecrets: 1,
+		Settings: webhook.Settings{Disabled: true, MaxRate: 50, Filter: webhook.Filter{Include: []string{"track:Order *"}}},
 	})
 	if changed.Enabled || changed.State != "disabled" || !changed.Signed || changed.Stored.By != "127.0.0.1" || changed.Stored.Version == made.Stored.Version {
 		t.Errorf("PATCH: %+v, want it disabled, signed as before, and with another version", changed)
@@ -63,7 +66,7 @@ func TestDestinationIsSetChangedAndDeleted(t *testing.T) {
 
 	ask[api.Changed](s, 200, "DELETE", editedPath+"?waiting=keep&by=bob", nil)
 	ask[api.Error](s, 404, "GET", editedPath, nil)
-	ask[api.Error](s, 404, "PATCH", editedPath, `{"enabled": true}`)
+	ask[api.Error](s, 404, "PATCH", editedPath, `{"disabled": false}`)
 	ask[api.Error](s, 404, "DELETE", editedPath+"?waiting=keep", nil)
 
 	for _, want := range []string{
@@ -127,7 +130,7 @@ func TestWrongEditsAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if d := ask[api.Destination](s, 200, "GET", editedPath, nil); d.Settings.Timeout != "2s" || len(d.Endpoints) != 1 || d.Settings.MaxRate != 50 {
+	if d := ask[api.Destination](s, 200, "GET", editedPath, nil); d.Settings.Timeout != webhook.Duration(2*time.Second) || len(d.Endpoints) != 1 || d.Settings.MaxRate != 50 {
 		t.Errorf("the destination is %+v, want it unchanged", d)
 	}
 }
@@ -135,8 +138,8 @@ func TestWrongEditsAreRefused(t *testing.T) {
 func TestNumberOfDestinationsIsBounded(t *testing.T) {
 	s := newServerWith(t, func(settings *config.Settings) {
 		for i := range config.MaxDestinations - 3 {
-			d := config.DefaultDestination()
-			d.ID, d.Endpoints = fmt.Sprint("d", i), []config.Endpoint{{URL: "https://a.example/"}}
+			d := config.Destination{}
+			d.ID, d.Endpoints = fmt.Sprint("d", i), []webhook.Endpoint{{URL: "https://a.example/"}}
 			settings.Destinations = append(settings.Destinations, d)
 		}
 	})
@@ -176,7 +179,7 @@ func TestSecretsAreRotatedInTwoSteps(t *testing.T) {
 func TestDeletingADestinationKeepsOrDiscardsDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
-		document := `{"sources": [], "endpoints": [{"url": "https://a.example/"}], "enabled": false}`
+		document := `{"sources": [], "endpoints": [{"url": "https://a.example/"}], "disabled": true}`
 		waiting := func() int {
 			return len(ask[api.Page[api.Delivery]](s, 200, "GET", api.DeliveriesPath+"?destination=new", nil).Items)
 		}

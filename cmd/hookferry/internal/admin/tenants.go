@@ -2,13 +2,12 @@ package admin
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"maps"
 	"math"
 	"net"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +23,7 @@ import (
 // name what another tenant has.
 
 func listTenants(q *request) (any, error) {
-	return page(q, q.config.Tenants.Tenants(q.Context(), q.param(api.ParamAfter)), tenantOf, func(t *tenants.Tenant) string { return t.ID })
+	return page(q, q.config.Tenants.Tenants(q.Context(), q.param(api.ParamAfter)), same, func(t *tenants.Tenant) string { return t.ID })
 }
 
 func createTenant(q *request, s *api.TenantSettings) (any, error) {
@@ -78,7 +77,7 @@ func (q *request) tenant(t tenants.Tenant, err error) (any, error) {
 		return nil, err
 	}
 	q.changed(t.ID)
-	return tenantOf(&t), nil
+	return t, nil
 }
 
 // changed makes a change effective in this process at once.
@@ -99,20 +98,6 @@ func set[T any](to, from *T) {
 	if from != nil {
 		*to = *from
 	}
-}
-
-func tenantOf(t *tenants.Tenant) api.Tenant {
-	return api.Tenant{ID: t.ID, Name: t.Name, Disabled: t.Disabled, Deleting: t.Deleting, Version: number(t.Version), Changes: changesOf(t.Changes)}
-}
-
-func number(n uint64) string { return strconv.FormatUint(n, 10) }
-
-func changesOf(list []tenants.Change) []api.Change {
-	all := make([]api.Change, len(list))
-	for i, c := range list {
-		all[i] = api.Change(c)
-	}
-	return all
 }
 
 // by returns the author of a change: the token of a tenant, or else the parameter "by", or the address.
@@ -144,7 +129,7 @@ func listTokens(q *request) (any, error) {
 		return nil, err
 	}
 	return page(q, q.config.Tenants.Tokens(q.Context(), q.PathValue("tenant"), q.param(api.ParamAfter)),
-		func(t *tenants.Token) api.Token { return api.Token(*t) }, func(t *tenants.Token) string { return t.Name })
+		same, func(t *tenants.Token) string { return t.Name })
 }
 
 func createToken(q *request, s *api.TokenSettings) (any, error) {
@@ -152,12 +137,12 @@ func createToken(q *request, s *api.TokenSettings) (any, error) {
 	if errors.Is(err, tenants.ErrConflict) {
 		err = conflict("name", "the tenant has a token with this name")
 	}
-	return api.NewToken{Token: api.Token(made), Text: text.Reveal()}, err
+	return api.NewToken{Token: made, Text: text.Reveal()}, err
 }
 
 func revokeToken(q *request) (any, error) {
 	err := q.config.Tenants.RevokeToken(q.Context(), q.PathValue("tenant"), q.PathValue("token"), q.by())
-	return api.Token{Name: q.PathValue("token")}, err
+	return tenants.Token{Name: q.PathValue("token")}, err
 }
 
 // linkTime is how long a link to the portal usually lasts.
@@ -212,12 +197,13 @@ func (q *request) held() map[string]*webhook.Hold {
 	return by
 }
 
-func createTenantDestination(q *request, s *api.TenantDestinationSettings) (any, error) {
-	d, err := settingsOfDestination(tenants.Destination{Tenant: q.PathValue("tenant")}, s)
+func createTenantDestination(q *request, body *document) (any, error) {
+	d := tenants.Destination{Tenant: q.PathValue("tenant")}
+	existing, err := readSettings(&d, *body)
 	if err != nil {
 		return nil, err
 	}
-	secret := cmp.Or(signature.Secret(s.Secret), signature.NewStandardSecret())
+	secret := cmp.Or(existing, signature.NewStandardSecret())
 	made, err := q.config.Tenants.Import(q.Context(), d, secret, q.by())
 	if err != nil {
 		return nil, err
@@ -237,21 +223,22 @@ func getTenantDestination(q *request) (any, error) {
 	return destinationOf(&d, q.held()), nil
 }
 
-func changeTenantDestination(q *request, s *api.TenantDestinationSettings) (any, error) {
+func changeTenantDestination(q *request, body *document) (any, error) {
 	d, err := q.config.Tenants.Get(q.Context(), q.destinationID())
 	if err == nil {
 		err = q.sameVersion(d.Version)
 	}
-	if err == nil && s.Secret != "" {
-		err = badRequest("secret", "the secret of a destination can only be rotated")
-	}
+	var secret signature.Secret
 	if err == nil {
-		d, err = settingsOfDestination(d, s)
+		secret, err = readSettings(&d, *body)
+	}
+	if err == nil && secret != "" {
+		err = badRequest("secret", "the secret of a destination can only be rotated")
 	}
 	if err == nil {
 		d, err = q.config.Tenants.Update(q.Context(), d, q.by())
 	}
-	if err == nil && s.Disabled != nil && !d.Disabled { // it may be the forwarder that has disabled it
+	if _, asked := (*body)["disabled"]; err == nil && asked && !d.Disabled { // it may be the forwarder that has disabled it
 		err = q.config.Forwarder.Resume(q.Context(), d.ID)
 	}
 	if err != nil {
@@ -294,69 +281,38 @@ func rotateTenantSecret(q *request) (any, error) {
 
 const maxOverlap = 720 * time.Hour // how long an old secret may sign beside the new one
 
-// settingsOfDestination returns d with the settings that are given. It shares no memory with d.
-func settingsOfDestination(d tenants.Destination, s *api.TenantDestinationSettings) (tenants.Destination, error) {
-	if s.Endpoints != nil {
-		d.Endpoints = nil
-		for _, e := range *s.Endpoints {
-			d.Endpoints = append(d.Endpoints, webhook.Endpoint(e))
-		}
+// readSettings changes the settings of d that a document has, and returns the secret in it. In the
+// document, null stands for the default.
+func readSettings(d *tenants.Destination, changes document) (secret signature.Secret, err error) {
+	all := make(document)
+	text, _ := json.Marshal(api.TenantDestinationSettings{Name: d.Name, Settings: d.Settings})
+	_ = json.Unmarshal(text, &all)
+	var s api.TenantDestinationSettings
+	if err = config.Parse(patched(all, changes), &s); err != nil {
+		return "", wrongDocument("", err)
 	}
-	set(&d.Name, s.Name)
-	set(&d.Filter, s.Filter)
-	set((*string)(&d.Schedule), s.Schedule)
-	if s.Retries != nil {
-		if d.Retries = s.Retries; reflect.ValueOf(*s.Retries).IsZero() {
-			d.Retries = nil
-		}
-	}
-	set(&d.MaxConcurrent, s.MaxConcurrent)
-	set(&d.MaxRate, s.MaxRate)
-	set(&d.MaxBurst, s.MaxBurst)
-	set((*string)(&d.Order), s.Order)
-	set(&d.Disabled, s.Disabled)
-	err := setDuration("timeout", &d.Timeout, s.Timeout)
-	if err == nil {
-		err = setDuration("window", &d.Window, s.Window)
-	}
-	if b := s.Batch; err == nil && b != nil {
-		d.Batch = webhook.Batch{MaxEvents: b.MaxEvents, MaxBytes: int(b.MaxBytes)}
-		err = setDuration("batch.maxWait", &d.Batch.MaxWait, &b.MaxWait)
-	}
-	return d, err
+	d.Name, d.Settings = s.Name, s.Settings
+	return signature.Secret(s.Secret), nil
 }
 
-// setDuration sets a duration to the value of a text. A nil text changes nothing. An empty text
-// means zero.
-func setDuration(field string, to *time.Duration, text *string) (err error) {
-	if text == nil {
-		return nil
-	}
-	if *to = 0; *text != "" {
-		*to, err = time.ParseDuration(*text)
-	}
-	if err != nil {
-		return badRequest(field, "%s is no time such as 30s", field)
-	}
-	return nil
+// patched changes what a document has under the keys of changes. Null removes a key.
+func patched(d, changes document) document {
+	maps.Copy(d, changes)
+	maps.DeleteFunc(d, func(_ string, value any) bool { return value == nil })
+	return d
 }
 
 func destinationOf(d *tenants.Destination, held map[string]*webhook.Hold) api.TenantDestination {
-	a := api.TenantDestination{
-		ID: d.ID, Tenant: d.Tenant, Name: d.Name, Endpoints: []api.Endpoint{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window),
-		Schedule: string(d.Schedule), Retries: d.Retries, MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: string(d.Order), Disabled: d.Disabled,
-		Held: held[d.ID], Version: number(d.Version), Changes: changesOf(d.Changes),
+	return api.TenantDestination{Destination: *d, Endpoints: shown(d.Endpoints), Held: held[d.ID]}
+}
+
+// shown returns what may be shown of endpoints.
+func shown(endpoints []webhook.Endpoint) []api.ShownEndpoint {
+	all := []api.ShownEndpoint{}
+	for _, e := range endpoints {
+		all = append(all, api.ShownEndpoint{URL: config.Shown(e.URL), Headers: slices.Sorted(maps.Keys(e.Headers))})
 	}
-	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {
-		a.Filter = &d.Filter
-	}
-	if b := d.Batch; b.MaxEvents != 0 {
-		a.Batch = &api.Batch{MaxEvents: b.MaxEvents, MaxBytes: int64(b.MaxBytes), MaxWait: spelled(b.MaxWait)}
-	}
-	for _, e := range d.Endpoints {
-		a.Endpoints = append(a.Endpoints, api.Endpoint{URL: config.Shown(e.URL), Headers: slices.Sorted(maps.Keys(e.Headers))})
-	}
-	return a
+	return all
 }
 
 // mayReach reports whether the path gives access to a destination. A path with a tenant gives

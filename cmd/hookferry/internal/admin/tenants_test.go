@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/tenants"
+	"github.com/hookferry/analytics/webhook"
 )
 
 const acme = api.TenantsPath + "/acme"
@@ -18,7 +21,7 @@ const acme = api.TenantsPath + "/acme"
 // made makes a tenant with a destination, and returns the name that the destination has in paths.
 func (s *server) made(tenant string) (destination string) {
 	s.t.Helper()
-	ask[api.Tenant](s, 200, "POST", api.TenantsPath, `{"id": "`+tenant+`"}`)
+	ask[tenants.Tenant](s, 200, "POST", api.TenantsPath, `{"id": "`+tenant+`"}`)
 	d := ask[api.NewTenantDestination](s, 200, "POST", api.TenantsPath+"/"+tenant+"/destinations", `{"endpoints": [{"url": "https://u:p4ss@acme.example/?k=s3cret", "headers": {"X-Key": "s3cret"}}]}`)
 	if d.Secret == "" {
 		s.t.Error("the answer has no secret")
@@ -33,24 +36,24 @@ func TestTenantsAndTheirDestinations(t *testing.T) {
 	s.made("beta")
 	path := acme + "/destinations/" + name
 
-	tenant := ask[api.Tenant](s, 200, "PATCH", acme+"?by=ann", `{"name": "Acme Ltd"}`)
+	tenant := ask[tenants.Tenant](s, 200, "PATCH", acme+"?by=ann", `{"name": "Acme Ltd"}`)
 	if tenant.Name != "Acme Ltd" || tenant.Changes[0].By != "ann" {
 		t.Errorf("the tenant is %+v, want the name and the author of the change", tenant)
 	}
 	ask[api.Error](s, 409, "PATCH", acme+"?version=1", `{"disabled": true}`)
-	list := ask[api.Page[api.Tenant]](s, 200, "GET", api.TenantsPath+"?limit=1", nil)
+	list := ask[api.Page[tenants.Tenant]](s, 200, "GET", api.TenantsPath+"?limit=1", nil)
 	if len(list.Items) != 1 || list.Items[0].ID != "acme" || list.After != "acme" {
 		t.Errorf("the list is %+v, want acme", list)
 	}
-	if list = ask[api.Page[api.Tenant]](s, 200, "GET", api.TenantsPath+"?after=acme", nil); len(list.Items) != 1 || list.Items[0].ID != "beta" {
+	if list = ask[api.Page[tenants.Tenant]](s, 200, "GET", api.TenantsPath+"?after=acme", nil); len(list.Items) != 1 || list.Items[0].ID != "beta" {
 		t.Errorf("behind acme the list is %+v, want beta", list)
 	}
 
 	changed := ask[api.TenantDestination](s, 200, "PATCH", path, `{"timeout": "2s", "filter": {"include": ["invoice.*"]}, "disabled": true}`)
-	if changed.Timeout != "2s" || !changed.Disabled || changed.Filter.Include[0] != "invoice.*" || changed.Endpoints[0].URL != "https://acme.example/" {
+	if changed.Timeout != webhook.Duration(2*time.Second) || !changed.Disabled || changed.Filter.Include[0] != "invoice.*" || changed.Endpoints[0].URL != "https://acme.example/" {
 		t.Errorf("the destination is %+v, want what was changed and what was before", changed)
 	}
-	if again := ask[api.TenantDestination](s, 200, "PATCH", path+"?version="+changed.Version, `{"timeout": "", "disabled": false, "order": "user", "batch": {"maxEvents": 10, "maxWait": "1s"}}`); again.Timeout != "" || again.Order != "user" || again.Filter == nil || again.Batch.MaxWait != "1s" {
+	if again := ask[api.TenantDestination](s, 200, "PATCH", path+"?version="+fmt.Sprint(changed.Version), `{"timeout": null, "disabled": false, "order": "user", "batch": {"maxEvents": 10, "maxWait": "1s"}}`); again.Timeout != 0 || again.Order != "user" || again.Filter.Include == nil || again.Batch.MaxWait != time.Second {
 		t.Errorf("the destination is %+v, want the default timeout and the same filter", again)
 	}
 	if e := ask[api.Error](s, 400, "PATCH", path, `{"endpoints": [{"url": "http://169.254.169.254/"}]}`); e.Field != "endpoints[0].url" {
@@ -98,10 +101,10 @@ func TestTenantsAndTheirDestinations(t *testing.T) {
 	ask[api.NewToken](s, 200, "POST", acme+"/tokens", `{"name": "portal"}`)
 	ask[api.Error](s, 409, "POST", acme+"/tokens", `{"name": "portal"}`)
 	ask[api.Error](s, 400, "POST", acme+"/tokens", `{"name": "a_b"}`)
-	if p := ask[api.Page[api.Token]](s, 200, "GET", acme+"/tokens", nil); len(p.Items) != 1 || p.Items[0].Name != "portal" {
+	if p := ask[api.Page[tenants.Token]](s, 200, "GET", acme+"/tokens", nil); len(p.Items) != 1 || p.Items[0].Name != "portal" {
 		t.Errorf("the tokens are %+v, want portal", p)
 	}
-	ask[api.Token](s, 200, "DELETE", acme+"/tokens/portal", nil)
+	ask[tenants.Token](s, 200, "DELETE", acme+"/tokens/portal", nil)
 	if l := ask[api.PortalLink](s, 200, "POST", acme+"/portal?for=ann&lasts=2h", nil); !strings.Contains(l.URL, "/portal/") || time.Until(l.Ends) < time.Hour {
 		t.Errorf("the link is %+v, want one for two hours", l)
 	}
@@ -109,8 +112,8 @@ func TestTenantsAndTheirDestinations(t *testing.T) {
 		ask[api.Error](s, 400, "POST", acme+"/portal?lasts="+lasts, nil)
 	}
 	ask[api.Error](s, 404, "POST", api.TenantsPath+"/nobody/portal", nil)
-	ask[api.Tenant](s, 200, "DELETE", acme+"/portal?by=ann", nil)
-	ask[api.Tenant](s, 200, "DELETE", acme, nil)
+	ask[tenants.Tenant](s, 200, "DELETE", acme+"/portal?by=ann", nil)
+	ask[tenants.Tenant](s, 200, "DELETE", acme, nil)
 	ask[api.Error](s, 404, "GET", acme, nil)
 	ask[api.Error](s, 404, "DELETE", acme, nil)
 }
@@ -138,7 +141,7 @@ func TestOperatorHelpsTenants(t *testing.T) {
 	diff(t, "listed after the pause", listed(), []string(nil))
 	ask[api.TenantDestination](s, 200, "PATCH", api.TenantsPath+"/acme/destinations/"+id[len("acme/"):], `{"disabled": true, "timeout": "2s"}`)
 	diff(t, "listed while its tenant has disabled it", listed(), []string(nil))
-	if d := ask[api.Destination](s, 200, "GET", path, nil); d.State != "disabled" || d.Settings.Timeout != "2s" || d.Enabled {
+	if d := ask[api.Destination](s, 200, "GET", path, nil); d.State != "disabled" || d.Settings.Timeout != webhook.Duration(2*time.Second) || d.Enabled {
 		t.Errorf("the destination is %+v, want a disabled one with its settings", d)
 	}
 	nobody := api.Path(api.DestinationPath, "acme/"+strings.Repeat("x", len(id)-len("acme/")))
@@ -210,9 +213,9 @@ func TestATokenReachesItsTenantAlone(t *testing.T) {
 			}
 		}
 		s.token = token
-		if p := ask[api.Page[api.Token]](s, 200, "GET", acme+"/tokens", nil); len(p.Items) != 1 {
+		if p := ask[api.Page[tenants.Token]](s, 200, "GET", acme+"/tokens", nil); len(p.Items) != 1 {
 			t.Errorf("the tokens are %+v, want one", p)
 		}
-		ask[api.Token](s, 200, "DELETE", acme+"/tokens/portal", nil)
+		ask[tenants.Token](s, 200, "DELETE", acme+"/tokens/portal", nil)
 	}
 }

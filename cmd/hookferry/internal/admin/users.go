@@ -71,11 +71,11 @@ func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deleti
 		}
 	}
 	for _, s := range settings.Sources {
-		if !s.Enabled || len(asked.Sources) > 0 && !slices.Contains(asked.Sources, s.Name) {
+		if s.Disabled || len(asked.Sources) > 0 && !slices.Contains(asked.Sources, s.Name) {
 			continue
 		}
 		for _, destination := range s.Destinations {
-			if c := settings.Destination(destination); c != nil && c.Enabled {
+			if c := settings.Destination(destination); c != nil && !c.Disabled {
 				d.Destinations = append(d.Destinations, destination)
 			}
 		}

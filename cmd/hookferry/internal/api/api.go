@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -43,11 +44,11 @@ const (
 	AudiencesPath    = "/api/v1/audiences"                                               // GET ?destination=&q=&limit=&after=: Page[Audience]; POST Audience: Audience
 	MembersPath      = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT ?allowShrink=true lines: a stream of Progress
 	PublishPath      = "/v1/tenants/{tenant}/events"                                     // on the listener for calls; POST a TenantEvent or a list of them: Published
-	TenantsPath      = "/api/v1/tenants"                                                 // GET ?limit=&after=: Page[Tenant]; POST ?by= TenantSettings: Tenant
-	TenantPath       = "/api/v1/tenants/{tenant}"                                        // GET: Tenant; PATCH ?by=&version= TenantSettings: Tenant; DELETE ?by=: Tenant
-	TokensPath       = "/api/v1/tenants/{tenant}/tokens"                                 // GET ?limit=&after=: Page[Token]; POST ?by= TokenSettings: NewToken
-	TokenPath        = "/api/v1/tenants/{tenant}/tokens/{token}"                         // DELETE ?by=: Token
-	PortalPath       = "/api/v1/tenants/{tenant}/portal"                                 // POST ?by=&for=&lasts=: PortalLink; DELETE ?by=: Tenant
+	TenantsPath      = "/api/v1/tenants"                                                 // GET ?limit=&after=: Page[tenants.Tenant]; POST ?by= TenantSettings: tenants.Tenant
+	TenantPath       = "/api/v1/tenants/{tenant}"                                        // GET: tenants.Tenant; PATCH ?by=&version= TenantSettings: tenants.Tenant; DELETE ?by=&waiting=: Changed
+	TokensPath       = "/api/v1/tenants/{tenant}/tokens"                                 // GET ?limit=&after=: Page[tenants.Token]; POST ?by= TokenSettings: NewToken
+	TokenPath        = "/api/v1/tenants/{tenant}/tokens/{token}"                         // DELETE ?by=: tenants.Token
+	PortalPath       = "/api/v1/tenants/{tenant}/portal"                                 // POST ?by=&for=&lasts=: PortalLink; DELETE ?by=: tenants.Tenant
 	// The paths below take a token of the tenant, too. The {name} of a destination is what follows the
 	// slash in its id.
 	TenantDestinationsPath = "/api/v1/tenants/{tenant}/destinations"               // GET ?limit=&after=: Page[TenantDestination]; POST ?by= TenantDestinationSettings: NewTenantDestination
@@ -255,18 +256,18 @@ var Sorts = []string{"state", "id", "waiting", "dead", "retried", "delivered"}
 
 // A Destination is a customer's set of endpoints, with its state and its counts.
 type Destination struct {
-	ID            string     `json:"id"`
-	Tenant        string     `json:"tenant,omitempty"` // the one that it belongs to; TenantDestinationPath changes it
-	State         string     `json:"state"`            // one of States
-	Sources       []string   `json:"sources"`          // the first 10
-	SourceCount   int        `json:"sourceCount"`      // how many sources it has in all
-	Enabled       bool       `json:"enabled"`
-	Paused        bool       `json:"paused"`
-	Endpoints     []Endpoint `json:"endpoints"`
-	Signed        bool       `json:"signed"`                  // X-Signature
-	Standard      bool       `json:"standard"`                // Standard Webhooks
-	MaxConcurrent int        `json:"maxConcurrent,omitempty"` // 0 is the default
-	MaxRate       float64    `json:"maxRate,omitempty"`       // 0 is no limit
+	ID            string          `json:"id"`
+	Tenant        string          `json:"tenant,omitempty"` // the one that it belongs to; TenantDestinationPath changes it
+	State         string          `json:"state"`            // one of States
+	Sources       []string        `json:"sources"`          // the first 10
+	SourceCount   int             `json:"sourceCount"`      // how many sources it has in all
+	Enabled       bool            `json:"enabled"`
+	Paused        bool            `json:"paused"`
+	Endpoints     []ShownEndpoint `json:"endpoints"`
+	Signed        bool            `json:"signed"`                  // X-Signature
+	Standard      bool            `json:"standard"`                // Standard Webhooks
+	MaxConcurrent int             `json:"maxConcurrent,omitempty"` // 0 is the default
+	MaxRate       float64         `json:"maxRate,omitempty"`       // 0 is no limit
 	// Stored is nil for a destination of the configuration file, which this API cannot change, and for
 	// one of a tenant.
 	Stored    *Stored              `json:"stored,omitempty"`
@@ -297,28 +298,13 @@ type Stored struct {
 	Version string    `json:"version"` // a number, to be sent as the parameter "version"
 }
 
-// DestinationSettings has settings under the keys of a document, without those at their default.
+// DestinationSettings has settings under the keys of a document, without those at their default, and
+// without endpoints, which the Destination has.
 type DestinationSettings struct {
-	Sources         []string         `json:"sources"` // the names of all sources
-	Filter          *webhook.Filter  `json:"filter,omitempty"`
-	Timeout         string           `json:"timeout,omitempty"` // such as 2s
-	Window          string           `json:"window,omitempty"`
-	Schedule        string           `json:"schedule,omitempty"`
-	Retries         *webhook.Retries `json:"retries,omitempty"`
-	NetHTTP         bool             `json:"netHTTP,omitempty"`
-	MaxConcurrent   int              `json:"maxConcurrent,omitempty"`
-	MaxRate         float64          `json:"maxRate,omitempty"`
-	MaxBurst        int              `json:"maxBurst,omitempty"`
-	Order           string           `json:"order,omitempty"`
-	Batch           *Batch           `json:"batch,omitempty"`
-	StandardSecrets int              `json:"standardSecrets"` // how many are valid
-}
-
-// Batch says how many events a request to a destination may have.
-type Batch struct {
-	MaxEvents int    `json:"maxEvents"`
-	MaxBytes  int64  `json:"maxBytes,omitempty"`
-	MaxWait   string `json:"maxWait,omitempty"`
+	webhook.Settings
+	Endpoints       []ShownEndpoint `json:"endpoints,omitempty"`
+	Sources         []string        `json:"sources"`         // the names of all sources
+	StandardSecrets int             `json:"standardSecrets"` // how many are valid
 }
 
 // NewSecret has a new secret for Standard Webhooks, which no other answer contains.
@@ -327,8 +313,9 @@ type NewSecret struct {
 	Valid  int    `json:"valid"` // how many secrets are valid now, including this one
 }
 
-// An Endpoint is a URL, without user, query and fragment.
-type Endpoint struct {
+// A ShownEndpoint is a webhook.Endpoint without what may be secret: user, query and fragment of the
+// URL, and the values of headers.
+type ShownEndpoint struct {
 	URL     string   `json:"url"`
 	Headers []string `json:"headers,omitempty"` // names only
 }
@@ -601,36 +588,12 @@ type Audience struct {
 	Generation  uint64 `json:"generation,omitempty"` // how many times it was synced
 }
 
-// A Tenant is a customer who has destinations; see package tenants.
-type Tenant struct {
-	ID       string   `json:"id"`
-	Name     string   `json:"name,omitempty"`
-	Disabled bool     `json:"disabled,omitempty"` // its deliveries wait
-	Deleting bool     `json:"deleting,omitempty"` // a deletion has begun; delete it again
-	Version  string   `json:"version"`            // a number, to be sent as the parameter "version"
-	Changes  []Change `json:"changes"`            // the latest ten, the newest first
-}
-
 // TenantSettings are the settings of a new tenant, or the settings to change. A field that is nil
 // stays as it is.
 type TenantSettings struct {
 	ID       *string `json:"id,omitempty"` // of a new tenant
 	Name     *string `json:"name,omitempty"`
 	Disabled *bool   `json:"disabled,omitempty"`
-}
-
-// A Change says who has changed something, when, and what.
-type Change struct {
-	At   time.Time `json:"at"`
-	By   string    `json:"by"`
-	What string    `json:"what"`
-}
-
-// A Token acts for a tenant: it sends events, and calls the paths of this API below TenantPath.
-type Token struct {
-	Name    string    `json:"name"`
-	Created time.Time `json:"created"`
-	By      string    `json:"by,omitempty"`
 }
 
 // TokenSettings are the settings of a new token.
@@ -640,8 +603,8 @@ type TokenSettings struct {
 
 // A NewToken has the text of a token, which no other answer contains.
 type NewToken struct {
-	Token Token  `json:"token"`
-	Text  string `json:"text"`
+	Token tenants.Token `json:"token"`
+	Text  string        `json:"text"`
 }
 
 // A PortalLink opens the page with the webhooks of a tenant, for everybody who has the link.
@@ -659,49 +622,17 @@ func LinkID(text string) string {
 
 // A TenantDestination is a destination of a tenant.
 type TenantDestination struct {
-	ID            string           `json:"id"` // the tenant, a slash, and the name in paths
-	Tenant        string           `json:"tenant"`
-	Name          string           `json:"name,omitempty"`
-	Endpoints     []Endpoint       `json:"endpoints"`
-	Filter        *webhook.Filter  `json:"filter,omitempty"`
-	Timeout       string           `json:"timeout,omitempty"` // such as 2s
-	Window        string           `json:"window,omitempty"`
-	Schedule      string           `json:"schedule,omitempty"`
-	Retries       *webhook.Retries `json:"retries,omitempty"`
-	MaxConcurrent int              `json:"maxConcurrent,omitempty"`
-	MaxRate       float64          `json:"maxRate,omitempty"`
-	MaxBurst      int              `json:"maxBurst,omitempty"`
-	Order         string           `json:"order,omitempty"`
-	Batch         *Batch           `json:"batch,omitempty"`
-	Disabled      bool             `json:"disabled,omitempty"`
-	Held          *webhook.Hold    `json:"held,omitempty"` // why its deliveries wait although they are due
-	Version       string           `json:"version"`        // a number, to be sent as the parameter "version"
-	Changes       []Change         `json:"changes"`        // the latest ten, the newest first
+	tenants.Destination
+	Endpoints []ShownEndpoint `json:"endpoints"`
+	Held      *webhook.Hold   `json:"held,omitempty"` // why its deliveries wait although they are due
 }
 
-// TenantDestinationSettings are the settings of a new destination, or the settings to change. A
-// field that is nil stays as it is.
+// TenantDestinationSettings are the settings of a new destination. A request that changes one has
+// some of their keys, with null for the default.
 type TenantDestinationSettings struct {
-	Name          *string             `json:"name,omitempty"`
-	Endpoints     *[]EndpointSettings `json:"endpoints,omitempty"`
-	Filter        *webhook.Filter     `json:"filter,omitempty"`
-	Timeout       *string             `json:"timeout,omitempty"`
-	Window        *string             `json:"window,omitempty"`
-	Schedule      *string             `json:"schedule,omitempty"`
-	Retries       *webhook.Retries    `json:"retries,omitempty"` // all zero: those of the server
-	MaxConcurrent *int                `json:"maxConcurrent,omitempty"`
-	MaxRate       *float64            `json:"maxRate,omitempty"`
-	MaxBurst      *int                `json:"maxBurst,omitempty"`
-	Order         *string             `json:"order,omitempty"`
-	Batch         *Batch              `json:"batch,omitempty"`
-	Disabled      *bool               `json:"disabled,omitempty"`
-	Secret        string              `json:"secret,omitempty"` // of a new one; empty means that the server makes it
-}
-
-// EndpointSettings has a URL, and values for static headers, by their names.
-type EndpointSettings struct {
-	URL     string            `json:"url"`
-	Headers map[string]string `json:"headers,omitempty"`
+	Name string `json:"name,omitempty"`
+	webhook.Settings
+	Secret string `json:"secret,omitempty"` // of a new one; empty means that the server makes it
 }
 
 // A NewTenantDestination has the newest secret of a destination, which no other answer contains.

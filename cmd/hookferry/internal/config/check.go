@@ -173,9 +173,8 @@ func (r *reader) webhooks(w *Webhooks) {
 	if w.Operations != "" {
 		r.name("webhooks.operations", w.Operations)
 	}
-	retries := w.Retries.Webhook()
-	if err := retries.Validate(); err == nil {
-		r.retries = retries
+	if err := w.Retries.Validate(); err == nil {
+		r.retries = w.Retries
 	} else {
 		r.refused("webhooks", err)
 	}
@@ -203,20 +202,10 @@ func (r *reader) destinations(s *Settings) (ids map[string]string) {
 func (r *reader) destination(key string, d *Destination) {
 	r.name(under(key, "id"), d.ID)
 	r.refuse(d.ID == "." || d.ID == "..", under(key, "id"), "is no name in the path of a URL, where the admin API needs it")
-	w := &webhook.Destination{
-		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
-		Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), Retries: cmp.Or(d.Retries.Webhook(), r.retries), NetHTTP: d.NetHTTP,
-		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, Order: webhook.Order(d.Order),
-		Batch:   webhook.Batch{MaxEvents: d.Batch.MaxEvents, MaxBytes: int(min(d.Batch.MaxBytes, webhook.MaxBatchBytes+1)), MaxWait: d.Batch.MaxWait},
-		Trusted: !r.literal, // the operator wrote the configuration, but not the documents
-	}
-	for _, e := range d.Endpoints {
-		endpoint := webhook.Endpoint{URL: e.URL.Reveal(), Headers: make(map[string]string, len(e.Headers))}
-		for name, value := range e.Headers {
-			endpoint.Headers[name] = value.Reveal()
-		}
-		w.Endpoints = append(w.Endpoints, endpoint)
-	}
+	made := d.Destination()
+	w := &made
+	w.ID, w.Secret, w.StandardSecrets, w.Retries = d.ID, d.Secret, d.StandardSecrets, cmp.Or(d.Retries, r.retries)
+	w.Trusted = !r.literal // the operator wrote the configuration, but not the documents
 	if d.TLS != nil {
 		config := r.clientTLS(under(key, "tls"), d.TLS)
 		w.TLS = &webhook.TLS{Certificates: config.Certificates, RootCAs: config.RootCAs}

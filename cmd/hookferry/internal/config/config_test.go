@@ -103,7 +103,7 @@ sources:
     destinations: [b, a]
   - name: app
     keys: ["$${KEY}"]
-    enabled: false
+    disabled: true
 destinations:
   - id: b
     endpoints: &two
@@ -123,11 +123,11 @@ destinations:
     maxBurst: 4
     order: user
   - id: many
-    enabled: true
+    disabled: false
     endpoints: [{url: http://localhost:1/}]
     batch: {maxEvents: 100, maxBytes: 512KB, maxWait: 2s}
   - id: a
-    enabled: false
+    disabled: true
     endpoints: *two
     secret: *key
 `)
@@ -142,8 +142,8 @@ destinations:
 	if err != nil {
 		t.Fatal(err)
 	}
-	headers := map[string]signature.Secret{"Authorization": "Bearer 0123456789abcdef"}
-	two := []Endpoint{{URL: "http://a.example/hook", Headers: headers}, {URL: "http://localhost:1/", Headers: headers}}
+	headers := map[string]string{"Authorization": "Bearer 0123456789abcdef"}
+	two := []webhook.Endpoint{{URL: "http://a.example/hook", Headers: headers}, {URL: "http://localhost:1/", Headers: headers}}
 	content := func(file []byte) Pem { return Pem{signature.Secret(strings.TrimSpace(string(file)))} }
 	certificate := &Certificate{Cert: content(cert), Key: content(key)}
 	want := &Settings{
@@ -152,7 +152,7 @@ destinations:
 		Data:           filepath.Join(dir, "data"), Queue: Default().Queue, Drain: 2 * time.Second, Grace: 3 * time.Second,
 		Admin: Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: certificate},
 		Webhooks: Webhooks{Name: "N", DisableAfter: 48 * time.Hour, WhenDisabled: Dead, Operations: "crm", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1",
-			Retries: &Retries{Timeout: 20 * time.Second, Window: 96 * time.Hour, Schedule: "days", Statuses: []string{"409", "3xx"}, Certificates: true}},
+			Retries: &webhook.Retries{Timeout: 20 * time.Second, Window: 96 * time.Hour, Schedule: "days", Statuses: []string{"409", "3xx"}, Certificates: true}},
 		Backlog:     Backlog{MaxAge: 12 * time.Hour, MaxBytes: 5 << 30},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
 		History:     History{MaxAge: 48 * time.Hour, MaxBytes: 3 << 30},
@@ -160,17 +160,19 @@ destinations:
 		Log:         Log{Format: "json", Level: slog.LevelWarn},
 		Tracing:     Tracing{Endpoint: "http://otel:4318", Headers: map[string]signature.Secret{"A": "t0ken"}, Sample: 0.5, TrustClients: true},
 		Sources: []Source{
-			{Name: "app", Keys: []signature.Secret{"${KEY}"}},
-			{Name: "web", Keys: []signature.Secret{"k-1", "42"}, Enabled: true, Rate: 1000, Burst: 7, ByteRate: 3 << 20, Destinations: []string{"b", "a"}},
+			{Name: "app", Disabled: true, Keys: []signature.Secret{"${KEY}"}},
+			{Name: "web", Keys: []signature.Secret{"k-1", "42"}, Rate: 1000, Burst: 7, ByteRate: 3 << 20, Destinations: []string{"b", "a"}},
 		},
 		Destinations: []Destination{
-			{ID: "a", Endpoints: two, Secret: "k-1"},
-			{ID: "b", Enabled: true, Endpoints: two, Secret: "t0ken", StandardSecrets: []signature.Secret{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
-				TLS:     &ClientTLS{Cert: content(cert), Key: content(key), CA: content(cert)},
-				Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: "eager", NetHTTP: true,
-				Filter:        webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
-				MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4, Order: "user"},
-			{ID: "many", Enabled: true, Endpoints: []Endpoint{{URL: "http://localhost:1/"}}, Batch: Batch{MaxEvents: 100, MaxBytes: 512 << 10, MaxWait: 2 * time.Second}},
+			{ID: "a", Settings: webhook.Settings{Endpoints: two, Disabled: true}, Secret: "k-1"},
+			{ID: "b", Secret: "t0ken", StandardSecrets: []signature.Secret{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+				TLS: &ClientTLS{Cert: content(cert), Key: content(key), CA: content(cert)},
+				Settings: webhook.Settings{
+					Endpoints: two, Timeout: webhook.Duration(1500 * time.Millisecond), Window: webhook.Duration(time.Hour), Schedule: "eager", NetHTTP: true,
+					Filter:        webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
+					MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4, Order: "user",
+				}},
+			{ID: "many", Settings: webhook.Settings{Endpoints: []webhook.Endpoint{{URL: "http://localhost:1/"}}, Batch: webhook.Batch{MaxEvents: 100, MaxBytes: 512 << 10, MaxWait: 2 * time.Second}}},
 		},
 	}
 	plain := cmp.Options{
@@ -195,7 +197,7 @@ destinations:
 	static := map[string]string{"Authorization": "Bearer 0123456789abcdef"}
 	if diff := cmp.Diff(webhook.Destination{
 		ID: "b", Trusted: true, Secret: "t0ken", StandardSecrets: b.StandardSecrets, MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4, Order: webhook.OrderByUser,
-		Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: webhook.ScheduleEager, Retries: want.Webhooks.Retries.Webhook(), NetHTTP: true,
+		Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: webhook.ScheduleEager, Retries: want.Webhooks.Retries, NetHTTP: true,
 		Filter:    webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 		Endpoints: []webhook.Endpoint{{URL: "http://a.example/hook", Headers: static}, {URL: "http://localhost:1/", Headers: static}},
 	}, w); diff != "" {
@@ -206,7 +208,7 @@ destinations:
 		t.Errorf("the webhook has the batch %+v, want %+v", batch, many)
 	}
 	if !got.Destination("a").Webhook.Disabled {
-		t.Error("enabled: false does not disable the destination")
+		t.Error("disabled: true does not disable the destination")
 	}
 	for _, name := range []string{"hookferry.yaml", "cert.pem", "key.pem", "token"} {
 		found := false
@@ -249,7 +251,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	// The example has each key, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# tenants:", "tenants:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
-		"# operations", "operations", "# proxy", "proxy", "# retries", "retries", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# order", "order", "# batch", "batch", "# rate", "rate", "# burst", "burst",
+		"# operations", "operations", "# proxy", "proxy", "# retries", "retries", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# disabled", "disabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# order", "order", "# batch", "batch", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newReader("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())
@@ -660,7 +662,7 @@ func TestParseDestination(t *testing.T) {
 	}{
 		{"an endpoint", map[string]any{"endpoints": endpoints}, nil},
 		{"all kinds of values", map[string]any{
-			"id": "crm", "enabled": false, "endpoints": endpoints, "secret": "s", "timeout": "2s", "window": "1h", "maxRate": 0.5, "maxConcurrent": 3.0,
+			"id": "crm", "disabled": true, "endpoints": endpoints, "secret": "s", "timeout": "2s", "window": "1h", "maxRate": 0.5, "maxConcurrent": 3.0,
 			"netHTTP": true, "filter": map[string]any{"include": []any{"track:\U0001f600 <&> \u2028*"}},
 		}, nil},
 		{"nothing", map[string]any{}, []string{"endpoints"}},
@@ -747,8 +749,7 @@ func TestShownHidesSecretsOfTheURL(t *testing.T) {
 		{"an encoded path", "https://crm.example/a%2Fb%20c", "https://crm.example/a%2Fb%20c"},
 		{"no URL", "https://user:passw0rd@crm.example:port/", "?"},
 	} {
-		e := Endpoint{URL: signature.Secret(tt.url)}
-		if got := e.Shown(); got != tt.want {
+		if got := Shown(tt.url); got != tt.want {
 			t.Errorf("%s: Shown() = %q, want %q", tt.name, got, tt.want)
 		}
 	}

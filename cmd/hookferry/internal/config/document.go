@@ -32,14 +32,12 @@ type Stored struct {
 // relative to it. With an error, the destination has only the sources that could be read.
 func ParseDestination(document map[string]any, w *Webhooks) (*Destination, error) {
 	r := newReader("", nil)
-	r.literal, r.retries = true, w.Retries.Webhook()
+	r.retries = w.Retries
 	d := struct {
 		Destination
 		Sources []string `yaml:"sources"`
-	}{Destination: DefaultDestination()}
-	d.ID = "test"
-	text, _ := json.Marshal(document) // also YAML, as it escapes nothing outside of ASCII
-	r.decode(text, &d)
+	}{Destination: Destination{ID: "test"}}
+	r.parse(document, &d)
 	list, _ := document["sources"].([]any)
 	for i, name := range list {
 		_, isText := name.(string)
@@ -56,6 +54,20 @@ func ParseDestination(document map[string]any, w *Webhooks) (*Destination, error
 		return &Destination{Stored: d.Stored}, &Error{Problems: r.problems}
 	}
 	return &d.Destination, nil
+}
+
+// Parse reads a document that a client of the admin API sends into v, a pointer, by the tags of its
+// type. Texts are taken literally, as in ParseDestination. The error is an *Error.
+func Parse(document map[string]any, v any) error {
+	r := newReader("", nil)
+	r.parse(document, v)
+	return r.error("")
+}
+
+func (r *reader) parse(document map[string]any, v any) {
+	r.literal = true
+	text, _ := json.Marshal(document) // also YAML, as it escapes nothing outside of ASCII
+	r.decode(text, v)
 }
 
 // public checks the URLs of a valid destination: an IP address or localhost in them must be public,

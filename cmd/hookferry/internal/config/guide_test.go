@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // guide returns the text of docs/configuration.md.
@@ -35,7 +37,7 @@ func keys() []string {
 		if t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		if key != "" {
+		if key != "" && !slices.Contains(all, key) { // that of an embedded struct is there already
 			all = append(all, key)
 		}
 		switch {
@@ -46,9 +48,12 @@ func keys() []string {
 			walk(key+".*", t.Elem())
 		default:
 			for f := range t.Fields() {
-				if name := keyIn(f); name != "" {
-					walk(under(key, name), f.Type)
+				if name := keyIn(f); name != "" || f.Anonymous {
+					walk(strings.TrimSuffix(under(key, name), "."), f.Type)
 				}
+			}
+			if t == reflect.TypeFor[webhook.Retries]() {
+				all = append(all, key+".standard")
 			}
 		}
 	}
@@ -106,7 +111,7 @@ func TestGuideHasEveryKeyAndItsDefault(t *testing.T) {
 	}
 
 	file := filepath.Join(t.TempDir(), "hookferry.yaml")
-	text = defaults.String() + "sources: [{name: a, keys: [k], enabled: true}]\n"
+	text = defaults.String() + "sources: [{name: a, keys: [k], disabled: false}]\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -163,10 +163,14 @@ func (r *reader) value(key, allow string, n *yaml.Node, v reflect.Value) {
 			r.problem(key, "%s", problem)
 		}
 	case v.Kind() == reflect.Struct:
+		retries, ok := v.Addr().Interface().(*webhook.Retries)
+		if ok {
+			r.standard(key, n, retries)
+		}
 		r.mapping(key, n, func(name string, value *yaml.Node) {
 			if field, allow := fieldOf(v, name); field.IsValid() {
 				r.value(under(key, name), allow, value, field)
-			} else {
+			} else if !ok || name != "standard" {
 				r.problem(under(key, name), "there is no such key; there are %s", strings.Join(keysOf(v.Type()), ", "))
 			}
 		})
@@ -174,22 +178,30 @@ func (r *reader) value(key, allow string, n *yaml.Node, v reflect.Value) {
 		v.Set(reflect.MakeMap(v.Type()))
 		r.mapping(key, n, func(name string, value *yaml.Node) {
 			e := reflect.New(v.Type().Elem()).Elem()
-			r.value(under(key, name), "", value, e)
+			r.value(under(key, name), allow, value, e)
 			v.SetMapIndex(reflect.ValueOf(name), e)
 		})
 	case n.Kind != yaml.SequenceNode:
 		r.problem(key, "want a list")
 	default:
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 		for i, value := range n.Content {
 			e := reflect.New(v.Type().Elem()).Elem()
-			switch e := e.Addr().Interface().(type) {
-			case *Source:
-				*e = DefaultSource()
-			case *Destination:
-				*e = DefaultDestination()
-			}
 			r.value(fmt.Sprintf("%s[%d]", key, i), "", value, e)
 			v.Set(reflect.Append(v, e))
+		}
+	}
+}
+
+// standard sets retries to what Standard Webhooks recommends if the mapping n at key asks for it.
+func (r *reader) standard(key string, n *yaml.Node, retries *webhook.Retries) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		is := false
+		if n.Content[i].Value == "standard" {
+			r.value(under(key, "standard"), "", n.Content[i+1], reflect.ValueOf(&is).Elem())
+		}
+		if is {
+			*retries = *webhook.StandardRetries()
 		}
 	}
 }

@@ -7,7 +7,6 @@
 package config
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -131,36 +130,7 @@ type Webhooks struct {
 	WhenDisabled string           `yaml:"whenDisabled" allow:"keep or dead"`
 	Operations   string           `yaml:"operations"` // the id of the destination that is told of disabled and enabled ones
 	Proxy        signature.Secret `yaml:"proxy"`      // URL of an http or socks5 proxy for all endpoints
-	Retries      *Retries         `yaml:"retries"`    // of destinations that have none of their own
-}
-
-// Retries lets attempts go on for longer, or after more failures. See webhook.Retries, also for the
-// bounds.
-type Retries struct {
-	Standard     bool          `yaml:"standard"` // begin with what Standard Webhooks recommends
-	Timeout      time.Duration `yaml:"timeout"`
-	Window       time.Duration `yaml:"window"`
-	Schedule     string        `yaml:"schedule"`
-	Statuses     []string      `yaml:"statuses"`
-	Certificates bool          `yaml:"certificates"`
-}
-
-// Webhook returns r as the forwarder gets it.
-func (r *Retries) Webhook() *webhook.Retries {
-	if r == nil {
-		return nil
-	}
-	var made webhook.Retries
-	if r.Standard {
-		made = *webhook.StandardRetries()
-	}
-	made.Timeout, made.Window = cmp.Or(r.Timeout, made.Timeout), cmp.Or(r.Window, made.Window)
-	made.Schedule = cmp.Or(webhook.Schedule(r.Schedule), made.Schedule)
-	if r.Statuses != nil {
-		made.Statuses = r.Statuses
-	}
-	made.Certificates = made.Certificates || r.Certificates
-	return &made
+	Retries      *webhook.Retries `yaml:"retries"`    // of destinations that have none of their own
 }
 
 // History bounds the deliveries that are kept after they were delivered. The oldest are removed first.
@@ -236,8 +206,8 @@ type Source struct {
 	Name string `yaml:"name"` // 1 to 255 bytes, and different for each source
 	// Keys are the write keys of the source, 1 to MaxKeys. Settings from flags may have none, if
 	// the store is not shared.
-	Keys    []signature.Secret `yaml:"keys"`
-	Enabled bool               `yaml:"enabled"`
+	Keys     []signature.Secret `yaml:"keys"`
+	Disabled bool               `yaml:"disabled"`
 	// Rate is in calls a second: from 1/86400, one a day, to 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
 	// Burst is how many calls the source may send at once. Zero means the calls of one second.
@@ -251,45 +221,17 @@ type Source struct {
 
 // A Destination is a customer's set of endpoints; see webhook.Destination, also for the bounds.
 type Destination struct {
-	ID              string             `yaml:"id"`
-	Enabled         bool               `yaml:"enabled"`
-	Endpoints       []Endpoint         `yaml:"endpoints"`
+	ID string `yaml:"id"`
+	webhook.Settings
 	Secret          signature.Secret   `yaml:"secret"`
 	StandardSecrets []signature.Secret `yaml:"standardSecrets"`
 	TLS             *ClientTLS         `yaml:"tls"`
-	Filter          webhook.Filter     `yaml:"filter"`
-	Timeout         time.Duration      `yaml:"timeout"`
-	Window          time.Duration      `yaml:"window"`
-	Schedule        string             `yaml:"schedule"`
-	Retries         *Retries           `yaml:"retries"`
-	NetHTTP         bool               `yaml:"netHTTP"`
-	MaxConcurrent   int                `yaml:"maxConcurrent"`
-	MaxRate         float64            `yaml:"maxRate"`
-	MaxBurst        int                `yaml:"maxBurst"`
-	Order           string             `yaml:"order"`
-	Batch           Batch              `yaml:"batch"`
 
 	// Webhook is the destination as the forwarder gets it. Complete sets it, and Keep replaces it by
 	// that of the settings in use if nothing has changed. It is nil for an invalid stored document.
 	Webhook *webhook.Destination
 	Stored  *Stored // nil for a destination of the configuration file
 }
-
-// A Batch says how many calls one request may have; see webhook.Batch, also for the bounds.
-type Batch struct {
-	MaxEvents int           `yaml:"maxEvents"`
-	MaxBytes  Size          `yaml:"maxBytes"`
-	MaxWait   time.Duration `yaml:"maxWait"`
-}
-
-// An Endpoint is a URL that webhooks are sent to.
-type Endpoint struct {
-	URL     signature.Secret            `yaml:"url"`
-	Headers map[string]signature.Secret `yaml:"headers"`
-}
-
-// Shown returns the URL without user, query and fragment, which may hold credentials.
-func (e *Endpoint) Shown() string { return Shown(e.URL.Reveal()) }
 
 // Shown returns a URL without user, query and fragment, which may hold credentials.
 func Shown(address string) string {
@@ -346,10 +288,6 @@ func Default() *Settings {
 		Tracing:     Tracing{Sample: 1},
 	}
 }
-
-// DefaultSource and DefaultDestination return all defaults, without the required fields.
-func DefaultSource() Source           { return Source{Enabled: true} }
-func DefaultDestination() Destination { return Destination{Enabled: true} }
 
 // Source returns the source with a name, or nil. Call it only after Complete.
 func (s *Settings) Source(name string) *Source {

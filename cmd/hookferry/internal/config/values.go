@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // A Size is a number of bytes. In text, KB (1,024), MB, GB or TB may follow the number.
@@ -32,6 +33,15 @@ func parseSize(text string) (Size, error) {
 		return 0, errors.New("not a size")
 	}
 	return Size(n * unit), nil
+}
+
+// parseInt also takes a size, for webhook.Batch.MaxBytes.
+func parseInt(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if size, wrong := parseSize(text); err != nil && wrong == nil {
+		return int(min(size, math.MaxInt32)), nil
+	}
+	return n, err
 }
 
 // String returns the size in the largest unit in which it is a whole number.
@@ -63,12 +73,13 @@ func isScalar(t reflect.Type) bool {
 	return t == reflect.TypeFor[Pem]() || t == reflect.TypeFor[netip.Prefix]()
 }
 
+// inEndpoint, in place of the bounds of a text, says that the text may be file:PATH, as a secret may.
+const inEndpoint = "file:"
+
 // set parses a text into v, a scalar with the bounds in allow. The problem does not repeat the text.
 func (r *reader) set(v reflect.Value, allow, text string) (problem string) {
 	digits := strings.ReplaceAll(text, "_", "")
 	switch p := v.Addr().Interface().(type) {
-	case *string:
-		*p = text
 	case *signature.Secret:
 		if path, isFile := strings.CutPrefix(text, "file:"); isFile && !r.literal {
 			text, problem = r.read(path)
@@ -86,11 +97,13 @@ func (r *reader) set(v reflect.Value, allow, text string) (problem string) {
 		}
 		*p = text == "true"
 	case *int:
-		problem = parse(p, "a whole number", digits, strconv.Atoi)
+		problem = parse(p, "a whole number", digits, parseInt)
 	case *float64:
 		problem = parse(p, "a number", digits, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
 	case *Size:
 		problem = parse(p, "bytes such as 512KB, 64MB or 1GB", text, parseSize)
+	case *webhook.Duration:
+		return r.set(reflect.ValueOf((*time.Duration)(p)).Elem(), allow, text)
 	case *time.Duration:
 		problem = parse(p, "a time such as 500ms, 10s or 720h", text, time.ParseDuration)
 	case *netip.Prefix:
@@ -98,7 +111,15 @@ func (r *reader) set(v reflect.Value, allow, text string) (problem string) {
 	case *slog.Level:
 		problem = parse(p, "debug, info, warn or error", text, func(s string) (l slog.Level, err error) { return l, l.UnmarshalText([]byte(s)) })
 	default:
-		panic("config: no way to read a " + v.Type().String())
+		if v.Kind() != reflect.String {
+			panic("config: no way to read a " + v.Type().String())
+		}
+		var hidden signature.Secret
+		if allow == inEndpoint {
+			problem = r.set(reflect.ValueOf(&hidden).Elem(), "", text)
+			text, allow = hidden.Reveal(), ""
+		}
+		v.SetString(text)
 	}
 	if problem == "" && allow != "" {
 		problem = outside(allow, v)
@@ -167,6 +188,9 @@ func fieldOf(v reflect.Value, key string) (field reflect.Value, allow string) {
 				return field, allow
 			}
 		} else if key != "" && keyIn(f) == key {
+			if v.Type() == reflect.TypeFor[webhook.Endpoint]() {
+				return value, inEndpoint
+			}
 			return value, f.Tag.Get("allow")
 		}
 	}

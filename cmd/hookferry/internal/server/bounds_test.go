@@ -93,7 +93,7 @@ func TestByteRateFollowsCallRate(t *testing.T) {
 
 	var s sources
 	limits := func(c config.Source) (calls, bytes any) {
-		c.Name, c.Enabled, c.Keys = "a", true, []signature.Secret{"k"}
+		c.Name, c.Keys = "a", []signature.Secret{"k"}
 		s.use(&config.Settings{Sources: []config.Source{c}})
 		source, err := s.find(t.Context(), "k")
 		if err != nil {

@@ -18,10 +18,10 @@ func TestNewSettingsEndAHoldAtOnce(t *testing.T) {
 		file := func(destinations string) string {
 			return "webhooks: {allow: [127.0.0.1]}\nsources: [{name: web, keys: [k1], destinations: [crm]}]\n" + destinations
 		}
-		crm := func(enabled bool) string {
-			return file(fmt.Sprintf("destinations: [{id: crm, enabled: %v, endpoints: [{url: %q}]}]\n", enabled, named.url))
+		crm := func(disabled bool) string {
+			return file(fmt.Sprintf("destinations: [{id: crm, disabled: %v, endpoints: [{url: %q}]}]\n", disabled, named.url))
 		}
-		s := w.start(crm(false))
+		s := w.start(crm(true))
 		reload := func(text string) {
 			s.write(text)
 			s.reload <- os.Interrupt // any signal
@@ -55,12 +55,12 @@ func TestNewSettingsEndAHoldAtOnce(t *testing.T) {
 				t.Errorf("%s comes %v after the change, want at most 1 s", event, took)
 			}
 		}
-		atOnce(named, "Enabled", func() { reload(crm(true)) })
+		atOnce(named, "Enabled", func() { reload(crm(false)) })
 		reload("webhooks: {allow: [127.0.0.1]}\nsources: [{name: web, keys: [k1]}]\n")
 		shop := `{"sources": ["web"], "endpoints": [{"url": "` + made.url + `"}]}`
-		change("PUT", `{"enabled": false, `+shop[1:])
-		atOnce(made, "Changed", func() { change("PATCH", `{"enabled": true}`) })
-		change("PATCH", `{"enabled": false}`)
+		change("PUT", `{"disabled": true, `+shop[1:])
+		atOnce(made, "Changed", func() { change("PATCH", `{"disabled": false}`) })
+		change("PATCH", `{"disabled": true}`)
 		atOnce(made, "Made", func() { change("DELETE", ""); change("PUT", shop) })
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/tenants"
 )
 
 // A customer opens the page of its tenant by a link, which shows that tenant alone, until the link ends or
@@ -47,7 +48,7 @@ func TestLinksOpenThePortalOfOneTenant(t *testing.T) {
 		}
 		destinations := map[string]string{}
 		for _, tenant := range []string{"acme", "beta"} {
-			ask("POST", "", `{"id": "`+tenant+`"}`, new(api.Tenant))
+			ask("POST", "", `{"id": "`+tenant+`"}`, new(tenants.Tenant))
 			var made api.NewTenantDestination
 			ask("POST", "/"+tenant+"/destinations", `{"endpoints": [{"url": "https://`+tenant+`.example/hook"}]}`, &made)
 			_, destinations[tenant], _ = strings.Cut(made.Destination.ID, "/")
@@ -140,7 +141,7 @@ func TestLinksOpenThePortalOfOneTenant(t *testing.T) {
 			t.Errorf("after the end: %s %s", answer.Status, page)
 		}
 		betaCookie := begin(betaBase, betaText, 204)
-		ask("DELETE", "/acme/portal", "", new(api.Tenant))
+		ask("DELETE", "/acme/portal", "", new(tenants.Tenant))
 		if answer, _ := send("GET", base+"api/v1/endpoints", cookie, ""); answer.StatusCode != 401 {
 			t.Errorf("after the links were revoked: %s, want 401", answer.Status)
 		}

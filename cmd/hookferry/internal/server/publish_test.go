@@ -9,6 +9,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/tenants"
 )
 
 // TestPublishStoresForTheDestinationsOfATenant sends events with a key of the settings and with a token,
@@ -56,7 +57,7 @@ func TestPublishStoresForTheDestinationsOfATenant(t *testing.T) {
 			}
 		}
 		const paid = `{"type": "invoice.paid", "data": {"n": 1}`
-		admin("", `{"id": "acme"}`, new(api.Tenant))
+		admin("", `{"id": "acme"}`, new(tenants.Tenant))
 		if status, text := send("http://"+s.public(), "/v1/tenants/acme/events", "publish-key", "", paid+"}"); status != 200 || !strings.Contains(text, `"result":"nobody"`) {
 			t.Errorf("without destinations: %d %s", status, text)
 		}

@@ -237,7 +237,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		}
 		watching = append(watching, s.tracer.Deliveries)
 	}
-	retries := settings.Webhooks.Retries.Webhook()
+	retries := settings.Webhooks.Retries
 	limits := tenants.Config{AllowAddresses: settings.Webhooks.Allow, Logger: s.Logger}
 	if retries != nil {
 		limits.Timeout, limits.Window = retries.Timeout, retries.Window
@@ -403,7 +403,7 @@ func (s *server) announce(calls, control net.Listener, process int64) {
 			break
 		}
 		for _, e := range d.Endpoints {
-			s.Logger.Info("forwarding", "webhook", e.Shown(), "signed", d.Secret != "" || len(d.StandardSecrets) > 0, "destination", d.ID)
+			s.Logger.Info("forwarding", "webhook", config.Shown(e.URL), "signed", d.Secret != "" || len(d.StandardSecrets) > 0, "destination", d.ID)
 		}
 	}
 	s.Logger.Info("memory and disk have bounds", "process_memory", shown(process), "request_memory", shown(s.memory), "store", shown(s.store.bound))

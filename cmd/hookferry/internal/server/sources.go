@@ -55,7 +55,7 @@ func (s *sources) use(settings *config.Settings) {
 		this.calls = limit(old.calls, callRate, old.Source, c)
 		this.bytes = limit(old.bytes, byteRate, old.Source, c)
 		t.byName[c.Name] = this
-		if !c.Enabled {
+		if c.Disabled {
 			continue
 		}
 		for _, key := range c.Keys {
@@ -135,7 +135,7 @@ func (s *sources) list() []api.Source {
 	all := make([]api.Source, 0, len(t.byName))
 	for _, source := range t.byName {
 		a := api.Source{
-			Name: source.Name, Keys: len(source.Keys), Enabled: source.Enabled,
+			Name: source.Name, Keys: len(source.Keys), Enabled: !source.Disabled,
 			Destinations:     append([]string{}, source.Destinations[:min(len(source.Destinations), 10)]...),
 			DestinationCount: len(source.Destinations),
 			Rate:             source.Rate,

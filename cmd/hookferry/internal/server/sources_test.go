@@ -35,9 +35,9 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 			return &source
 		}
 
-		use(config.Source{Name: "a", Keys: keys("k1", "k2"), Enabled: true, Rate: 2.5, Destinations: []string{"d"}, Filter: webhook.Filter{Include: []string{"page"}}},
-			config.Source{Name: "off", Keys: keys("k3")},
-			config.Source{Name: "gone", Keys: keys("k4"), Enabled: true})
+		use(config.Source{Name: "a", Keys: keys("k1", "k2"), Rate: 2.5, Destinations: []string{"d"}, Filter: webhook.Filter{Include: []string{"page"}}},
+			config.Source{Name: "off", Disabled: true, Keys: keys("k3")},
+			config.Source{Name: "gone", Keys: keys("k4")})
 		one := find("k1")
 		if one == nil || one.Name != "a" || one.Limit == nil || !slices.Equal(one.Destinations, []string{"d"}) {
 			t.Fatalf("find(k1) = %+v, want the source a with a limit and the destination d", one)
@@ -63,7 +63,7 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 
 		// With new settings, a source with the same name keeps its counts. It also keeps its
 		// limit if the rate did not change.
-		use(config.Source{Name: "a", Keys: keys("k1"), Enabled: true, Rate: 2.5}, config.Source{Name: "new", Keys: keys("k2", "k6"), Enabled: true, Rate: 1, Burst: 7, Destinations: strings.Split("abcdefghijkl", "")})
+		use(config.Source{Name: "a", Keys: keys("k1"), Rate: 2.5}, config.Source{Name: "new", Keys: keys("k2", "k6"), Rate: 1, Burst: 7, Destinations: strings.Split("abcdefghijkl", "")})
 		if again := find("k1"); again == nil || again.Limit != one.Limit {
 			t.Error("the source a has a new limit, want the old one, as its rate did not change")
 		}
@@ -89,7 +89,7 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 			t.Errorf("calls (-want +got):\n%s", diff)
 		}
 
-		use(config.Source{Name: "a", Keys: keys("k1"), Enabled: true, Rate: 3})
+		use(config.Source{Name: "a", Keys: keys("k1"), Rate: 3})
 		if find("k1").Limit == one.Limit {
 			t.Error("the source a has its old limit, want a new one for another rate")
 		}

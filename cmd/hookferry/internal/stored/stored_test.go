@@ -135,12 +135,12 @@ func TestChangesReachAllNodes(t *testing.T) {
 		if n := queue.written.Load(); n != 1 {
 			t.Errorf("a change wrote %d documents, want that of the destination", n)
 		}
-		if d := a.get("d00000"); d.Timeout != 2*time.Second || d.Stored.By != "alice" || !d.Stored.Changed.Equal(began) {
+		if d := a.get("d00000"); d.Timeout != 2*webhook.Duration(time.Second) || d.Stored.By != "alice" || !d.Stored.Changed.Equal(began) {
 			t.Errorf("the node that made the change has %+v, want the timeout 2s by alice", d)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if d := b.get("d00000"); d == before || d.Timeout != 2*time.Second || d.Stored.By != "alice" {
+		if d := b.get("d00000"); d == before || d.Timeout != 2*webhook.Duration(time.Second) || d.Stored.By != "alice" {
 			t.Errorf("another node has %+v after two seconds, want the timeout 2s by alice", d)
 		}
 		if b.get("d00001") != untouched || len(*b.current.Load()) != config.MaxDestinations {
@@ -158,7 +158,7 @@ func TestChangesReachAllNodes(t *testing.T) {
 		a.set(t, "d00007", nil)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if d, last := b.get("d00000"), b.get(fmt.Sprintf("d%05d", many-1)); d.Timeout != 3*time.Second || last.Timeout != 3*time.Second || b.get("d00007") != nil {
+		if d, last := b.get("d00000"), b.get(fmt.Sprintf("d%05d", many-1)); d.Timeout != webhook.Duration(3*time.Second) || last.Timeout != webhook.Duration(3*time.Second) || b.get("d00007") != nil {
 			t.Errorf("after many changes: %+v and %+v, want the timeout 3s; the deleted destination is %v, want nil", d, last, b.get("d00007"))
 		}
 	})
@@ -228,7 +228,7 @@ func TestDestinationsOutliveAFailingStore(t *testing.T) {
 		a.set(t, "crm", document("3s"))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if d := b.get("crm"); d.Timeout != 3*time.Second {
+		if d := b.get("crm"); d.Timeout != webhook.Duration(3*time.Second) {
 			t.Errorf("the destination is %+v after the store works again, want the timeout 3s", d)
 		}
 	})

@@ -27,7 +27,7 @@ const configuration = () => ({
     { id: 'crm', endpoints: endpoint('/crm'), secret: 'hush' },
     { id: 'refuses/eu', endpoints: endpoint('/refuses') },
     { id: 'busy', endpoints: endpoint('/busy') },
-    { id: 'off', endpoints: endpoint('/off'), enabled: false },
+    { id: 'off', endpoints: endpoint('/off'), disabled: true },
   ],
 })
 

@@ -143,7 +143,7 @@ export default function destination({ destination: id, tab = '', every, signal, 
     const secrets = d.settings?.standardSecrets ?? 0
     replace(managed, !d.stored ? el('span', { class: 'note' }, d.tenant ? 'its tenant changes them' : d.settings ? 'from the configuration file' : '') : [
       el('a', { class: 'button small', href: `${route('destinations', id)}/edit` }, 'Edit'),
-      button(d.enabled ? 'Disable' : 'Enable', () => alter('PATCH', '', { enabled: !d.enabled })),
+      button(d.enabled ? 'Disable' : 'Enable', () => alter('PATCH', '', { disabled: d.enabled })),
       button('New secret…', addSecret),
       secrets > 1 && button('Forget old secrets', () => alter('DELETE', '/secrets')),
       button('Delete…', () => deleteDestination(d, signal)),
