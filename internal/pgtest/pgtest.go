@@ -115,6 +115,12 @@ func (s *Server) Promote() error {
 	return s.run("pg_ctl", "promote", "-w", "-t", "100000", "-D", filepath.Join(s.dir, "data"))
 }
 
+// Dump writes what pg_dump prints of a schema to a file in Dir, and returns its name. The caller removes it.
+func (s *Server) Dump(schema string) (name string, err error) {
+	name = filepath.Join(s.dir, "dump")
+	return name, s.run("pg_dump", "-h", s.dir, "-U", "test", "-n", schema, "-f", name, "postgres")
+}
+
 // Dir returns the folder of the socket, which is the host in URL.
 func (s *Server) Dir() string { return s.dir }
 

@@ -103,8 +103,11 @@ var runs = []run{
 		{"the longest `Put` beside the erasure", "Erase/kept=false", "beside-ms", " ms"},
 		{"the longest `Put` without it", "Erase/kept=false", "alone-ms", " ms"},
 		{"a user with 10,000 of a million that were delivered to 10,000 destinations is erased", "Erase/kept=true", "erase-s", " s"},
+		{"the longest `Put` beside that", "Erase/kept=true", "beside-ms", " ms"},
+		{"the longest `Put` afterwards", "Erase/kept=true", "alone-ms", " ms"},
 		{"the same million: heap for each", "Erase/kept=true", "heap-B/kept", " B"},
 		{"the same million, a page of 50 of one destination", "Erase/kept=true", "page-ms", " ms"},
+		{"the same million, the oldest one by its id", "Erase/kept=true", "page-all-oldest-id-ms", " ms"},
 	}},
 	{"audience", "audience", "^BenchmarkAudience$/order=sorted$", []string{"-benchtime", "1x", "-audience", "1000000"}, glance, []value{
 		{"an audience of a million members, created", "Audience/order=sorted", "created-members/s", " members/s"},
@@ -121,6 +124,16 @@ var runs = []run{
 	{"postgres-batches", "webhook/pgqueue", "^BenchmarkBatches$", []string{"-benchtime", "5x", "-bench.round=10000"}, glance, []value{
 		{"100 events in a request, PostgreSQL", "Batches", "batched/s", " events/s"},
 		{"the same in PostgreSQL, to one event in a request", "Batches", "x_single", " x"},
+	}},
+	{"postgres-erase", "webhook/pgqueue", "^BenchmarkErase$", []string{"-benchtime", "1x", "-kept", "1000000"}, glance, []value{
+		{"a user with 10,000 of a million that are kept in PostgreSQL is erased", "Erase", "erase-s", " s"},
+		{"the longest `Put` to PostgreSQL beside that", "Erase", "beside-max-ms", " ms"},
+		{"the longest `Put` to PostgreSQL afterwards", "Erase", "alone-max-ms", " ms"},
+	}},
+	{"postgres-list", "webhook/pgqueue", "^BenchmarkList$", []string{"-benchtime", "20x", "-listed", "1000000"}, glance, []value{
+		{"ten million kept in PostgreSQL: a page of 50 of one of 10,000 destinations, p50", "List/one", "p50-ms", " ms"},
+		{"the same ten million, until a time", "List/one,time", "p50-ms", " ms"},
+		{"the same ten million, by an id, of all destinations", "List/all,id,delivered", "p50-ms", " ms"},
 	}},
 	{"postgres-idle", "webhook/pgqueue", "^BenchmarkIdleLatency$", []string{"-benchtime", "1000x"}, []string{"-benchtime", "20x"}, []value{
 		{"one event on an idle forwarder to its arrival, PostgreSQL, p50", "IdleLatency", "p50-ms", " ms"},
