@@ -15,6 +15,7 @@ import (
 
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // bury forwards n deliveries, with the given time between them, and checks that all become dead
@@ -141,6 +142,48 @@ func TestRetryAllYieldsItsProgress(t *testing.T) {
 		}
 		if got, err := last(r.DiscardAll(t.Context(), webhook.Query{})); got != n-256 || err != nil {
 			t.Errorf("DiscardAll of the rest yields %d, %v last; want %d", got, err, n-256)
+		}
+	})
+}
+
+// A lateStore buries the due deliveries of "crm" before each Hasten, as a worker may after the caller
+// has listed them.
+type lateStore struct{ webhook.Store }
+
+func (s lateStore) Hasten(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	ds, err := s.Fetch(ctx, []store.Want{{Destination: "crm", Max: 10}}, 1<<20, nil)
+	ss := make([]store.Settlement, len(ds))
+	for i := range ds {
+		ss[i] = store.Settlement{Verdict: store.Bury, Delivery: ds[i], Reason: store.ReasonRefused, At: s.Now()}
+	}
+	if err == nil {
+		_, err = s.Settle(ctx, ss)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return s.Store.Hasten(ctx, refs...)
+}
+
+// A retry of what waits leaves alone what was given up meanwhile. Otherwise it would come again behind
+// the next one with its key.
+func TestRetryOfWaitingLeavesWhatWasBuriedMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.queue = lateStore{r.queue}
+		r.start(webhook.Config{Destinations: crm(hook)})
+		must(t, r.Pause(t.Context(), "crm"))
+		must(t, r.ForwardEvents(t.Context(), []string{"crm"}, keyed(3, "a")...))
+		waiting := webhook.Query{States: []webhook.State{webhook.StateWaiting}}
+		if n, err := last(r.RetryAll(t.Context(), waiting)); n != 0 || err != nil {
+			t.Errorf("RetryAll of a delivery that was buried after it was listed yields %d, %v; want 0", n, err)
+		}
+		for w := range r.Deliveries(t.Context(), waiting) {
+			if n, err := r.Retry(t.Context(), w.Ref()); n.Changed != 0 || err != nil {
+				t.Errorf("Retry of a delivery that was buried meanwhile = %+v, %v; want 0", n, err)
+			}
+		}
+		if c := r.counts(); c.Waiting != 1 || c.Behind != 0 || c.Dead != 2 {
+			t.Errorf("Count() = %+v, want 1 waiting and 2 dead", c)
 		}
 	})
 }

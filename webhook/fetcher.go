@@ -248,7 +248,7 @@ func (r *fetcher) hasten(ctx context.Context) {
 		for c, err := range r.config.Store.CountByDestination(ctx) {
 			n := 0
 			if err == nil {
-				n, err = retryWaiting(ctx, r.config.Store, c.Destination)
+				n, err = hastenWaiting(ctx, r.config.Store, c.Destination)
 			}
 			if total += n; err != nil {
 				return err

@@ -57,8 +57,9 @@ type Progress struct {
 // Retry attempts deliveries again, at once, whatever their state. A waiting delivery is due now. A
 // dead letter becomes a new delivery with the same ID, and a new retry window. A delivered one is
 // sent once more, as a new delivery with an ID of its own, so a receiver that deduplicates by
-// webhook-id takes it. An unknown one is no error: it may have been retried before. A pause does
-// not end. It returns ErrClosed after Shutdown, or an error of the store, such as ErrQueueFull.
+// webhook-id takes it. An unknown one is no error: it may have been retried before. Retry goes by
+// the state that it finds: a delivery that waits, and is given up before the store makes it due,
+// stays a dead letter. A pause does not end. It returns ErrClosed after Shutdown, or an error of the store, such as ErrQueueFull.
 //
 // A retried delivery does not wait for a probe: if its destination is probed, a delivery of the
 // destination is attempted at once, and the probing goes on as usual.
@@ -182,20 +183,27 @@ func (f *Forwarder) retry(ctx context.Context, rs []Record) (p Progress, err err
 	if f.open.Err() != nil {
 		return p, ErrClosed
 	}
-	var refs []Ref
+	var waiting, dead []Ref
 	b := batch{}
 	for i := range rs {
-		if r := &rs[i]; r.State == StateDelivered {
+		switch r := &rs[i]; r.State {
+		case StateDelivered:
 			b.puts = append(b.puts, store.Put{NoDedup: true, Delivery: f.copyOf(&r.Delivery)})
-		} else {
-			refs = append(refs, r.Ref())
+		case StateDead:
+			dead = append(dead, r.Ref())
+		default:
+			waiting = append(waiting, r.Ref())
 		}
 	}
-	if len(refs) > 0 {
-		p.Changed, p.Claimed, err = f.config.Store.Retry(ctx, refs...)
+	if len(waiting) > 0 {
+		p.Changed, p.Claimed, err = f.config.Store.Hasten(ctx, waiting...)
+	}
+	n := 0
+	if err == nil && len(dead) > 0 {
+		n, err = f.config.Store.Revive(ctx, dead...)
+		p.Changed += n
 	}
 	if err == nil && len(b.puts) > 0 {
-		var n int
 		n, err = f.put(ctx, &b)
 		p.Changed += n
 	}
@@ -246,8 +254,8 @@ func (f *Forwarder) discard(ctx context.Context, rs []Record) (total Progress, e
 	return total, err
 }
 
-// retryWaiting makes all waiting deliveries of a destination due now.
-func retryWaiting(ctx context.Context, s Store, destination string) (n int, err error) {
+// hastenWaiting makes all waiting deliveries of a destination due now.
+func hastenWaiting(ctx context.Context, s Store, destination string) (n int, err error) {
 	for page, err := range store.PagesOf(ctx, s, Query{Destinations: []string{destination}, States: []State{StateWaiting}}, chunk) {
 		if err != nil {
 			return n, err
@@ -256,7 +264,7 @@ func retryWaiting(ctx context.Context, s Store, destination string) (n int, err 
 		for i := range page {
 			refs[i] = page[i].Ref()
 		}
-		changed, _, err := s.Retry(ctx, refs...)
+		changed, _, err := s.Hasten(ctx, refs...)
 		if n += changed; err != nil {
 			return n, err
 		}

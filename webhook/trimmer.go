@@ -161,6 +161,6 @@ func (x *excessive) hasten(ctx context.Context) error {
 	for i := range page {
 		refs[i] = page[i].Ref()
 	}
-	_, _, err = x.config.Store.Retry(ctx, refs...)
+	_, _, err = x.config.Store.Hasten(ctx, refs...)
 	return err
 }

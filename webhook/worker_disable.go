@@ -42,7 +42,7 @@ func (w *worker) disableIfDue(l *lane, results []result, s *store.Settlement) {
 	if w.config.BuryDisabled {
 		text = "webhook: destination disabled; its deliveries become dead letters until it is resumed"
 		// Make all deliveries due, so that they are buried at once, and not when they become due.
-		_, _ = retryWaiting(ctx, w.config.Store, l.ID)
+		_, _ = hastenWaiting(ctx, w.config.Store, l.ID)
 	}
 	w.config.Logger.Warn(text, "destination", l.ID, "reason", string(d.Reason), "status", d.Status, "since", d.FailingSince)
 	w.recorder.tell(func(o Observer) {

@@ -419,9 +419,9 @@ func TestFailedChangeIsNews(t *testing.T) {
 			wrote.Store(wrote.Load() || op.Kind == simdisk.Write)
 			return nil
 		})
-		n, _, err := r.s.Retry(t.Context(), refs...)
+		n, _, err := r.s.Hasten(t.Context(), refs...)
 		if n == 0 || n == len(ps) || err == nil {
-			t.Fatalf("Retry = %d, %v; want some changed, and an error", n, err)
+			t.Fatalf("Hasten = %d, %v; want some changed, and an error", n, err)
 		}
 		select {
 		case <-r.s.Changed():

@@ -336,8 +336,8 @@ func TestFullDiskRefusesRetryOfDeadLetters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n, _, err := l.s.Retry(t.Context(), e.Ref()); n != 0 || !errors.Is(err, store.ErrQueueFull) {
-				t.Errorf("Retry on a full disk = %d, %v, want 0, ErrQueueFull", n, err)
+			if n, err := l.s.Revive(t.Context(), e.Ref()); n != 0 || !errors.Is(err, store.ErrQueueFull) {
+				t.Errorf("Revive on a full disk = %d, %v, want 0, ErrQueueFull", n, err)
 			}
 		}
 		if c, err := l.s.Count(t.Context()); c.Dead != 1 || err != nil {

@@ -19,7 +19,7 @@ type janitor struct {
 	store  *Store
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
-	// busy has a value while the janitor, an Erase or a Retry works. Only the goroutine that has put the
+	// busy has a value while the janitor, an Erase or a Revive works. Only the goroutine that has put the
 	// value there removes segments, or moves records between segments.
 	busy chan struct{}
 	// leftovers are the files of segments and tables that the store no longer needs. The janitor removes them

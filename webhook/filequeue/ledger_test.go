@@ -125,7 +125,7 @@ func (l *ledger) step() {
 	case n < 17:
 		l.settle(1 + l.rnd.IntN(10))
 	case n == 17:
-		l.retryOrDiscard()
+		l.reviveOrDiscard()
 	case n == 18:
 		for range 1 + l.rnd.IntN(4) {
 			l.write(fmt.Sprint("document ", l.rnd.IntN(8)))
@@ -246,8 +246,8 @@ func (l *ledger) settle(n int) {
 	l.held = append(l.held[:0], l.held[settled:]...)
 }
 
-// retryOrDiscard retries some of the dead letters, and discards some of them and of what is kept.
-func (l *ledger) retryOrDiscard() {
+// reviveOrDiscard revives some of the dead letters, and discards some of them and of what is kept.
+func (l *ledger) reviveOrDiscard() {
 	for d, err := range store.Records(l.Context(), l.s, store.Query{States: []store.State{store.StateDead, store.StateDelivered}}) {
 		if err != nil {
 			return
@@ -262,7 +262,7 @@ func (l *ledger) retryOrDiscard() {
 			l.set(id(&d.Delivery), err, was, done)
 		case m == 1 && was != kept:
 			d.Tries, d.Due = 0, l.s.Now() // the clock of the bubble stands still until then
-			_, _, err := l.s.Retry(l.Context(), d.Ref())
+			_, err := l.s.Revive(l.Context(), d.Ref())
 			if l.set(id(&d.Delivery), err, was, state(&d.Delivery)); err == nil {
 				l.follow(id(&d.Delivery))
 			} else {

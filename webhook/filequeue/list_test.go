@@ -22,8 +22,8 @@ func TestDiscardOfFreshDeliveryWithDamagedState(t *testing.T) {
 	if err := r.s.Put(t.Context(), []store.Put{{Delivery: later}}, make([]store.Result, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if n, _, err := r.s.Retry(t.Context(), r.refs()...); n != 1 || err != nil {
-		t.Fatalf("Retry = %d, %v; want 1", n, err)
+	if n, _, err := r.s.Hasten(t.Context(), r.refs()...); n != 1 || err != nil {
+		t.Fatalf("Hasten = %d, %v; want 1", n, err)
 	}
 	if err := r.s.Close(); err != nil {
 		t.Fatal(err)

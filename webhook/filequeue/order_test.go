@@ -94,7 +94,7 @@ func TestLaneKeepsKeysDuringCommit(t *testing.T) {
 		synctest.Wait()
 		calls.Go(func() { r.s.Discard(t.Context(), page[0].Ref()) })
 		synctest.Wait()
-		calls.Go(func() { r.s.Retry(t.Context(), page[1].Ref()) })
+		calls.Go(func() { r.s.Hasten(t.Context(), page[1].Ref()) })
 		synctest.Wait()
 		close(held)
 		calls.Wait()

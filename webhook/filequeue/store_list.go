@@ -358,33 +358,38 @@ func (s *Store) Unkept() int64 {
 	return s.index.history.unkept
 }
 
-// Retry implements store.Inspector. It stores dead letters again, so on a full disk it returns
+// Hasten implements store.Inspector.
+func (s *Store) Hasten(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	return s.each(ctx, refs, func(f *found, d *store.Record) (t transition, ok bool, err error) {
+		if f.state() != store.StateWaiting || !d.Hasten(s.Now()) {
+			return t, false, nil
+		}
+		t, err = restate(f, d, f.in.kind, false)
+		return t, true, err
+	})
+}
+
+// Revive implements store.Inspector. It stores dead letters again, so on a full disk it returns
 // store.ErrQueueFull.
-func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+func (s *Store) Revive(ctx context.Context, refs ...store.Ref) (n int, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer s.gate.Leave()
 	if err := s.janitor.hold(ctx); err != nil { // an Erase knows deliveries by their sequence numbers
-		return 0, 0, err
+		return 0, err
 	}
 	defer s.janitor.resume()
-	return s.each(ctx, refs, func(f *found, d *store.Record) (t transition, ok bool, err error) {
-		now := s.Now()
-		switch f.state() {
-		case store.StateDead:
-			d.Accepted, d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.At = now, now, time.Time{}, 0, nil, "", time.Time{}
-			t, err = restate(f, d, kindFresh, true)
-		case store.StateWaiting:
-			if !d.Hasten(now) {
-				return t, false, nil
-			}
-			t, err = restate(f, d, f.in.kind, false)
-		default:
+	n, _, err = s.each(ctx, refs, func(f *found, d *store.Record) (t transition, ok bool, err error) {
+		if f.state() != store.StateDead {
 			return t, false, nil
 		}
+		now := s.Now()
+		d.Accepted, d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.At = now, now, time.Time{}, 0, nil, "", time.Time{}
+		t, err = restate(f, d, kindFresh, true)
 		return t, true, err
 	})
+	return n, err
 }
 
 // Discard implements store.Inspector.

@@ -41,32 +41,41 @@ func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
 	return store.Record{}, store.ErrNoDelivery
 }
 
-// Retry implements store.Inspector.
-func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+// Hasten implements store.Inspector.
+func (s *Store) Hasten(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
 	return s.each(ctx, refs, func(it *item) bool {
 		again := *it
-		again.left, again.right = nil, nil
-		d := &again.record.Delivery
-		switch {
-		case it.record.State == store.StateDead:
-			s.remove(it)
-			again.record = store.Record{Delivery: *d, State: store.StateWaiting}
-			d.Accepted, d.Due, d.Expires, d.Tries, d.Closed = now(), now(), time.Time{}, 0, nil
-			if s.add(&again); !again.follow() {
-				return true
-			}
-		case it.record.State == store.StateWaiting && d.Hasten(now()):
-			s.log.items[s.log.find(d.Seq)] = &again
-			it.replace(&again)
-			it.leave()
-			it.queue().forget()
-		default:
+		if it.record.State != store.StateWaiting || !again.record.Hasten(now()) {
 			return false
 		}
+		again.left, again.right = nil, nil
+		s.log.items[s.log.find(it.record.Seq)] = &again
+		it.replace(&again)
+		it.leave()
+		it.queue().forget()
 		again.queue().push(&again)
 		s.announce(again.lane)
 		return true
 	})
+}
+
+// Revive implements store.Inspector.
+func (s *Store) Revive(ctx context.Context, refs ...store.Ref) (n int, err error) {
+	n, _, err = s.each(ctx, refs, func(it *item) bool {
+		if it.record.State != store.StateDead {
+			return false
+		}
+		again := &item{record: store.Record{Delivery: it.record.Delivery, State: store.StateWaiting}, key: it.key}
+		s.remove(it)
+		d := &again.record.Delivery
+		d.Accepted, d.Due, d.Expires, d.Tries, d.Closed = now(), now(), time.Time{}, 0, nil
+		if s.add(again); again.follow() {
+			again.queue().push(again)
+			s.announce(again.lane)
+		}
+		return true
+	})
+	return n, err
 }
 
 // Discard implements store.Inspector.

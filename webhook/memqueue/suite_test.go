@@ -105,9 +105,14 @@ func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[store.Head, error] {
 
 func (n *node) Changed() <-chan struct{} { return n.changed }
 
-func (n *node) Retry(ctx context.Context, refs ...store.Ref) (int, int, error) {
+func (n *node) Hasten(ctx context.Context, refs ...store.Ref) (int, int, error) {
 	defer n.notifyAll()
-	return n.Store.Retry(ctx, refs...)
+	return n.Store.Hasten(ctx, refs...)
+}
+
+func (n *node) Revive(ctx context.Context, refs ...store.Ref) (int, error) {
+	defer n.notifyAll()
+	return n.Store.Revive(ctx, refs...)
 }
 
 func (n *node) Discard(ctx context.Context, refs ...store.Ref) (int, int, error) {

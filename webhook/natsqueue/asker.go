@@ -40,7 +40,8 @@ const (
 
 // The changes.
 const (
-	changeRetry   = "retry"
+	changeHasten  = "hasten" // waiting ones alone
+	changeRevive  = "revive" // dead letters alone
 	changeDiscard = "discard"
 	changeErase   = "erase" // discard those of the user, and have the cleaner purge their bytes
 )
@@ -235,6 +236,12 @@ func (ak *asker) records(ctx context.Context, p *partition, refs []store.Ref) (a
 func (ak *asker) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	entries, dead := p.find(q.Refs)
 	a.Done = len(entries)
+	switch q.Change {
+	case changeHasten:
+		clear(dead)
+	case changeRevive:
+		clear(entries)
+	}
 	w := newWrite(p)
 	begin := func(ds []*store.Delivery) error {
 		a.Claimed = ak.begin(w, entries, ds, q)
@@ -276,7 +283,7 @@ func (ak *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *ques
 			continue
 		}
 		by, behind := store.Settlement{Verdict: store.Done}, e.behind
-		if q.Change == changeRetry {
+		if q.Change == changeHasten {
 			if ds[i] == nil || behind {
 				continue
 			}

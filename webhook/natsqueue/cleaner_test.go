@@ -316,8 +316,8 @@ func TestLargestDeliveryCanBeRetriedAndBuried(t *testing.T) {
 			if len(dead.Body) != len(d.Body) {
 				t.Fatalf("the dead letter has a body of %d bytes; want %d", len(dead.Body), len(d.Body))
 			}
-			if n, _, err := q.Retry(t.Context(), dead.Ref()); n != 1 || err != nil {
-				t.Fatalf("Retry = %d, %v; want 1", n, err)
+			if n, err := q.Revive(t.Context(), dead.Ref()); n != 1 || err != nil {
+				t.Fatalf("Revive = %d, %v; want 1", n, err)
 			}
 		}
 		fetch(t, q, 1, "d")

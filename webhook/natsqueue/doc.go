@@ -34,7 +34,7 @@
 //
 // A Put is stored as a whole or not at all. If the connection has the options above, each call gets
 // its answer or an error within five seconds, whatever the server does. Calls that read or change
-// much, such as List, Retry and Erase, make several requests, each with an answer in that time.
+// much, such as List, Hasten and Erase, make several requests, each with an answer in that time.
 //
 // While a node stores heartbeats, no other node claims the deliveries of its partitions. A node
 // without heartbeats for Config.Claim loses its partitions to other nodes, which may repeat the

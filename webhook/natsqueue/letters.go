@@ -126,8 +126,8 @@ func (lt *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStr
 	return messages, err
 }
 
-// change retries, discards or erases dead letters, and returns their number. Elements of all may be
-// nil. It retries dead letters with the same key one after the other.
+// change revives, discards or erases dead letters, and returns their number. Elements of all may be
+// nil. It revives dead letters with the same key one after the other.
 func (lt *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q *question) (n int, err error) {
 	messages := make([]*jetstream.RawStreamMsg, len(all))
 	if q.Change != changeDiscard {
@@ -155,7 +155,7 @@ func (lt *letters) change(ctx context.Context, refs []store.Ref, all []*letter, 
 		var d store.Record
 		switch {
 		case x == nil:
-		case q.Change == changeRetry && messages[i] != nil && d.UnmarshalBinary(messages[i].Data) == nil && d.Key != "":
+		case q.Change == changeRevive && messages[i] != nil && d.UnmarshalBinary(messages[i].Data) == nil && d.Key != "":
 			of := name{refs[i].Destination, d.Key}
 			ordered[of] = append(ordered[of], i)
 		default:
@@ -185,7 +185,7 @@ func (lt *letters) changeOne(ctx context.Context, x *letter, m *jetstream.RawStr
 		if q.Change == changeErase && d.User != q.Query.User {
 			return false, nil
 		}
-		if q.Change == changeRetry {
+		if q.Change == changeRevive {
 			if err := lt.revive(ctx, &d.Delivery, x.at); err != nil {
 				return false, err
 			}

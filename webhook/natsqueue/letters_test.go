@@ -66,8 +66,8 @@ func TestDeadLettersOfEarlierAndOtherOwners(t *testing.T) {
 		if counts.DeadBytes != 0 || !counts.OldestDead.Equal(all[0].At) {
 			t.Errorf("Count has %d bytes too many, and the oldest of %v; want that of %v", counts.DeadBytes, counts.OldestDead, all[0].At)
 		}
-		if n, _, err := b.Retry(t.Context(), refs[:n/2]...); n != len(refs)/2 || err != nil {
-			t.Errorf("Retry = %d, %v; want %d", n, err, len(refs)/2)
+		if n, err := b.Revive(t.Context(), refs[:n/2]...); n != len(refs)/2 || err != nil {
+			t.Errorf("Revive = %d, %v; want %d", n, err, len(refs)/2)
 		}
 		if n, _, err := a.Discard(t.Context(), refs...); n != len(refs)/2 || err != nil {
 			t.Errorf("Discard = %d, %v; want %d", n, err, len(refs)/2)
@@ -139,8 +139,8 @@ func TestRetryOnAFullStore(t *testing.T) {
 			}
 		}
 		for _, q := range []*Store{a, b} {
-			if n, _, err := q.Retry(t.Context(), refs...); n != 0 || !errors.Is(err, store.ErrQueueFull) {
-				t.Errorf("Retry = %d, %v; want 0, ErrQueueFull", n, err)
+			if n, err := q.Revive(t.Context(), refs...); n != 0 || !errors.Is(err, store.ErrQueueFull) {
+				t.Errorf("Revive = %d, %v; want 0, ErrQueueFull", n, err)
 			}
 		}
 		if dead := list(t, b, store.Query{States: []store.State{store.StateDead}}); len(dead) != len(refs) {

@@ -159,8 +159,8 @@ func TestEntryIsSmall(t *testing.T) {
 	}
 }
 
-// Many dead letters of a key, retried at once on another node, follow in the order of the refs.
-func TestRetriedLettersKeepOrder(t *testing.T) {
+// Many dead letters of a key, revived at once on another node, follow in the order of the refs.
+func TestRevivedLettersKeepOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		const n = 100
 		other, q, name := apart(t, s)
@@ -173,8 +173,8 @@ func TestRetriedLettersKeepOrder(t *testing.T) {
 		for _, r := range list(t, other, store.Query{}) { // the newest first
 			refs, want = append(refs, r.Ref()), append(want, r.ID)
 		}
-		if changed, _, err := other.Retry(t.Context(), refs...); changed != n || err != nil {
-			t.Fatalf("Retry = %d, %v; want %d", changed, err, n)
+		if changed, err := other.Revive(t.Context(), refs...); changed != n || err != nil {
+			t.Fatalf("Revive = %d, %v; want %d", changed, err, n)
 		}
 		if got := drainKey(t, q, n, name); !slices.Equal(got, want) {
 			t.Errorf("the order is\n%v, want\n%v", got, want)

@@ -251,7 +251,7 @@ func (p *partition) judge(b *block) {
 			continue
 		}
 		// A caller of Put learns from the result that the delivery waits, so Heads need not yield the
-		// lane. A caller of Retry does not learn it.
+		// lane. A caller of Revive does not learn it.
 		known := i < len(own) && own[i].put.once == "" && own[i].put.left > 0
 		if known && own[i].keep && p.state == open && p.set.lease.lapsed() == nil {
 			own[i].Claim = p.index.claim(e)

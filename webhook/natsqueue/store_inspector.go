@@ -129,10 +129,16 @@ func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
 	})
 }
 
-// Retry implements store.Inspector. It stores a dead letter as a fresh delivery before it deletes the
+// Hasten implements store.Inspector.
+func (s *Store) Hasten(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+	return s.change(ctx, "hastening deliveries", changeHasten, refs)
+}
+
+// Revive implements store.Inspector. It stores a dead letter as a fresh delivery before it deletes the
 // dead letter. A crash between the two leaves both.
-func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
-	return s.change(ctx, "retrying deliveries", changeRetry, refs)
+func (s *Store) Revive(ctx context.Context, refs ...store.Ref) (n int, err error) {
+	n, _, err = s.change(ctx, "reviving dead letters", changeRevive, refs)
+	return n, err
 }
 
 // Discard implements store.Inspector.
@@ -161,7 +167,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, errors.New("natsqueue: erasure without a user")
 	}
 	_, err = call(ctx, s.life, "erasing deliveries", func() (_ struct{}, err error) {
-		// What is retried meanwhile comes at the end of the list.
+		// What is revived meanwhile comes at the end of the list.
 		q := question{Kind: askChange, Change: changeErase, Query: store.Query{User: user, Oldest: true}}
 		m := s.asker.merge(&q.Query, 0, pageLen)
 		for {

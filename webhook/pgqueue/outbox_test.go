@@ -178,8 +178,8 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 	if n, _, err := b.Erase(ctx, "u1"); n != 10 || err != nil {
 		t.Fatalf("Erase = %d, %v; want 10", n, err)
 	}
-	if n, _, err := b.Retry(ctx, refs(listAll(t, b, store.Query{}))...); n != 10 || err != nil {
-		t.Fatalf("Retry = %d, %v; want 10", n, err)
+	if n, _, err := b.Hasten(ctx, refs(listAll(t, b, store.Query{}))...); n != 10 || err != nil {
+		t.Fatalf("Hasten = %d, %v; want 10", n, err)
 	}
 	settleAll(t, b, store.Done, fetchUntil(t, b, 10, "crm"))
 	wantCounts("the last delivery", 10, 20)

@@ -63,8 +63,11 @@ func TestPooler(t *testing.T) {
 			if kept := listAll(t, q, store.Query{ID: "17", Oldest: true, From: time.Now().Add(-time.Hour)}); len(all) != 300 || len(kept) != 2 {
 				t.Errorf("List returns %d deliveries, and %d with an id; want 300, 2", len(all), len(kept))
 			}
-			if n, _, err := q.Retry(ctx, refs(all)...); n != 50 || err != nil {
-				t.Errorf("Retry = %d, %v; want 50", n, err)
+			if n, _, err := q.Hasten(ctx, refs(all)...); n != 40 || err != nil {
+				t.Errorf("Hasten = %d, %v; want 40", n, err)
+			}
+			if n, err := q.Revive(ctx, refs(all)...); n != 10 || err != nil {
+				t.Errorf("Revive = %d, %v; want 10", n, err)
 			}
 			if n, _, err := q.Discard(ctx, refs(listAll(t, q, store.Query{}))...); n != 300 || err != nil {
 				t.Errorf("Discard = %d, %v; want 300", n, err)

@@ -61,7 +61,7 @@ func useAll(t testing.TB, q *Store) {
 		t.Fatalf("got %d dead letters, want 10", len(letters))
 	}
 	for _, call := range []func() error{
-		func() error { _, _, err := q.Retry(ctx, letters[:5]...); return err },
+		func() error { _, err := q.Revive(ctx, letters[:5]...); return err },
 		func() error { _, _, err := q.Discard(ctx, letters[5:]...); return err },
 		func() error {
 			_, _, err := q.Discard(ctx, refs(listAll(t, q, store.Query{}))...)

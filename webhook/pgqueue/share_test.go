@@ -621,8 +621,8 @@ func TestDamageHidesNoOtherDelivery(t *testing.T) {
 	wantWaiting(t, s, 2)
 	exec(`UPDATE S.dead SET record = '\x00' WHERE seq = (SELECT seq FROM S.dead LIMIT 1)`)
 	letters := listAll(t, s, store.Query{States: []store.State{store.StateDead}})
-	if n, _, err := s.Retry(t.Context(), refs(letters)...); len(letters) != 27 || n != 27 || err != nil {
-		t.Errorf("with one of 28 dead letters damaged: List returns %d, Retry = %d, %v; want 27, 27", len(letters), n, err)
+	if n, err := s.Revive(t.Context(), refs(letters)...); len(letters) != 27 || n != 27 || err != nil {
+		t.Errorf("with one of 28 dead letters damaged: List returns %d, Revive = %d, %v; want 27, 27", len(letters), n, err)
 	}
 	if n := len(listAll(t, s, store.Query{States: []store.State{store.StateWaiting}})); n != 27 {
 		t.Errorf("List returns %d that wait, want 27", n)

@@ -41,23 +41,27 @@ func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
 	return page[0], nil
 }
 
-// Retry implements store.Inspector. Deliveries in chunks of other nodes count as claimed. Damaged dead
-// letters stay. It claims each chunk with one of the waiting deliveries, for a moment.
-func (s *Store) Retry(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
+// Hasten implements store.Inspector. Deliveries in chunks of other nodes count as claimed. It claims
+// each chunk with one of the deliveries, for a moment.
+func (s *Store) Hasten(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
 	now := s.Now()
-	return s.each(ctx, "retrying deliveries", refs, func(x *some) (n, claimed int, err error) {
-		revived, err := s.revive(ctx, x)
-		if err != nil {
-			return 0, 0, err
-		}
-		n, claimed, err = s.sweep(ctx, x, func(d *store.Delivery) store.Verdict {
+	return s.each(ctx, "hastening deliveries", refs, func(x *some) (n, claimed int, err error) {
+		return s.sweep(ctx, x, func(d *store.Delivery) store.Verdict {
 			if d.Hasten(now) {
 				return store.Retry
 			}
 			return store.Return
 		})
-		return revived + n, claimed, err
 	})
+}
+
+// Revive implements store.Inspector. Damaged dead letters stay.
+func (s *Store) Revive(ctx context.Context, refs ...store.Ref) (n int, err error) {
+	n, _, err = s.each(ctx, "reviving dead letters", refs, func(x *some) (n, claimed int, err error) {
+		n, err = s.revive(ctx, x)
+		return n, 0, err
+	})
+	return n, err
 }
 
 // Discard implements store.Inspector. Deliveries in chunks of other nodes count as claimed.

@@ -167,23 +167,24 @@ func (c *checker) release(what string, e *entry, due, began time.Time) {
 	e.Due = due
 }
 
-func (c *checker) retry(refs ...store.Ref) {
+func (c *checker) hasten(refs ...store.Ref) {
 	began := c.s.Now()
-	c.modify("Retry", func() (int, int, error) { return c.s.Retry(c.ctx, refs...) }, c.named(refs), func(e *entry) (bool, *entry) {
-		switch e.State {
-		case store.StateWaiting:
-			if !e.Hasten(began) {
-				return false, nil
-			}
-			e.own = time.Time{}
-			return true, nil
-		case store.StateDead:
-			e.Record = store.Record{Delivery: e.Delivery, State: store.StateWaiting}
-			e.Expires, e.Tries, e.Closed, e.Seq, e.above, e.own = time.Time{}, 0, nil, 0, c.seq, time.Time{}
-			c.follow(e)
-			return true, nil
+	c.modify("Hasten", func() (int, int, error) { return c.s.Hasten(c.ctx, refs...) }, c.named(refs), func(e *entry) (bool, *entry) {
+		if e.State != store.StateWaiting || !e.Hasten(began) {
+			return false, nil
 		}
-		return false, nil
+		e.own = time.Time{}
+		return true, nil
+	})
+}
+
+func (c *checker) revive(refs ...store.Ref) {
+	dead := slices.DeleteFunc(c.named(refs), func(e *entry) bool { return e.State != store.StateDead })
+	c.modify("Revive", func() (int, int, error) { n, err := c.s.Revive(c.ctx, refs...); return n, 0, err }, dead, func(e *entry) (bool, *entry) {
+		e.Record = store.Record{Delivery: e.Delivery, State: store.StateWaiting}
+		e.Expires, e.Tries, e.Closed, e.Seq, e.above, e.own = time.Time{}, 0, nil, 0, c.seq, time.Time{}
+		c.follow(e)
+		return true, nil
 	})
 }
 

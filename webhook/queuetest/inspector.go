@@ -99,7 +99,8 @@ var inspectorCases = []testCase{
 			if got, err := k.s.Get(k.ctx, ref); !errors.Is(err, store.ErrNoDelivery) {
 				k.Errorf("Get(%+v) = %+v, %v, want ErrNoDelivery", ref, got, err)
 			}
-			k.retry(ref)
+			k.hasten(ref)
+			k.revive(ref)
 			k.discard(ref)
 		}
 		k.compare()
@@ -133,7 +134,7 @@ var inspectorCases = []testCase{
 		k.compareList(store.Query{Destinations: []string{"small"}, Type: "first"})
 		k.compareList(store.Query{Type: "first"})
 	}},
-	{"RetryAndDiscard", "Retry and Discard may have any number of deliveries, in any state. A waiting delivery that Retry has made due, and a dead letter that it has made fresh, is handed out.", func(k *kit) {
+	{"HastenReviveDiscard", "Hasten, Revive and Discard may have any number of deliveries, in any state: Hasten leaves alone what does not wait, and Revive what is no dead letter. A waiting delivery that Hasten has made due, and a dead letter that Revive has made fresh, is handed out.", func(k *kit) {
 		ds, names := k.many(3, 800) // more than a store reads at once
 		for i := range ds {
 			if ds[i].ID = fmt.Sprint("later ", i); i%2 == 0 {
@@ -154,7 +155,9 @@ var inspectorCases = []testCase{
 			}
 		}
 		k.discard(discarded...)
-		k.retry(retried...)
+		k.hasten(retried...)
+		k.compare()
+		k.revive(retried...)
 		k.discard(retried[:10]...) // of the dead letters nothing has these numbers any more
 		k.restart()
 		k.compare()
@@ -203,7 +206,8 @@ var historyCases = []testCase{
 		}
 		all := k.compareList(store.Query{})
 		k.get(all[17])
-		k.retry(all[17].Ref())
+		k.hasten(all[17].Ref())
+		k.revive(all[17].Ref())
 		k.discard(all[18].Ref(), all[19].Ref())
 		k.erase("user 0")
 		k.restart()

@@ -102,21 +102,38 @@ var orderCases = []testCase{
 		k.pass(2 * k.unit)
 		k.drain("a")
 	}},
-	{"OrderOfRetries", "A dead letter becomes a fresh delivery with a new Seq. So it is the last one of its Key; several with one Key follow in the order of refs. One that is behind another stays as it is.", func(k *kit) {
+	{"OrderOfHaste", "Hasten leaves alone what does not wait when it is changed: a delivery that was buried since the caller listed it stays a dead letter, so it does not come again behind the next one of its Key.", func(k *kit) {
+		ds := k.keyed("a", "one", 3)
+		ds[1].Due = k.s.Now().Add(time.Hour)
+		k.put(append(ds, k.keyed("a", "two", 2)...)...)
+		listed := k.refs(store.StateWaiting)
+		k.settle(store.Bury, k.fetch(10, "a")...)
+		listed = append(listed, k.refs(store.StateWaiting)...) // the next ones of the two keys
+		k.compare()
+		k.hasten(listed...)
+		k.compare()
+		k.settle(store.Return, k.fetch(10, "a")...) // both are due
+		k.restart()
+		k.compare()
+		k.drain("a")
+	}},
+	{"OrderOfRevival", "Revive makes dead letters fresh deliveries with a new Seq. So each is the last one of its Key; several with one Key follow in the order of refs. It leaves alone what is no dead letter.", func(k *kit) {
 		ds := k.keyed("a", "one", 8)
 		k.put(ds...)
 		for range 4 {
 			k.settle(store.Bury, k.fetch(10, "a")...)
 		}
 		k.compare()
-		k.retry(append(k.refs(store.StateBehind), k.refs(store.StateWaiting)...)...)
+		others := append(k.refs(store.StateBehind), k.refs(store.StateWaiting)...)
+		k.hasten(others...)
+		k.revive(others...)
 		dead := k.refs(store.StateDead)
-		k.retry(dead[2], dead[0], dead[2], dead[3])
+		k.revive(dead[2], dead[0], dead[2], dead[3])
 		k.compare()
 		k.restart()
 		k.compare()
 		k.drain("a")
-		k.retry(k.refs(store.StateDead)...)
+		k.revive(k.refs(store.StateDead)...)
 		k.compare()
 		k.drain("a")
 	}},

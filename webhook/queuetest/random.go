@@ -32,7 +32,7 @@ var walkCases = []testCase{
 	{"RandomPuts", "Put stores all of ps. It leaves out a delivery if one with the same Destination and ID was put before, or is earlier in ps. Within these bounds it remembers a put after a restart. Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. All claims end with Close. The deliveries of a destination are in two queues: fresh ones, whose Expires is zero, and retries. Count returns how much the store holds.", func(k *kit) { takeWalk(k, 3, 1, 100) }},
 	{"RandomFetches", "Fetch claims, for each of wants, up to Max deliveries of its queue that are due, the earliest first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims one delivery if any is due. It sets Next of each want to the earliest Due that is left in the queue and not claimed, zero if there is none. Claimed deliveries do not count for Heads.", func(k *kit) { takeWalk(k, 4, 1, 100) }},
 	{"RandomSettles", "Settle ends the claims of ss, in their order. If a claim has ended before, its settlement changes nothing, and is no error. Retry puts it back with its Due. Put remembers a put after the delivery has been settled.", func(k *kit) { takeWalk(k, 6, 1, 200) }},
-	{"RandomRetriesAndDiscards", "Retry makes deliveries due now. It changes a waiting one as Delivery.Hasten does. A dead letter becomes a fresh delivery: Accepted and due now, with a new Seq, no tries and no endpoint closed, and with its Attempts. One that was delivered stays as it is, and an unknown one is no error. Discard removes deliveries in any state. Both return how many they have changed, and how many they have skipped because they are claimed.", func(k *kit) { takeWalk(k, 7, 1, 200) }},
+	{"RandomRevivalsAndDiscards", "Hasten makes waiting deliveries due now, as Delivery.Hasten does. Revive makes dead letters fresh deliveries: Accepted and due now, with a new Seq, no tries and no endpoint closed, and with their Attempts. An unknown delivery is no error. Discard removes deliveries in any state. Hasten and Discard return how many they have changed, and how many they have skipped because they are claimed.", func(k *kit) { takeWalk(k, 7, 1, 200) }},
 	{"RandomDocuments", "SetDocument stores a document if the store has it with the version d.Version. Zero stands for a document that the store does not have. If the store has another version, SetDocument returns ErrConflict. A nil Value removes the document. The new version is greater than that of every change before it, of any document.", func(k *kit) { takeWalk(k, 8, 1, 200) }},
 	{"RandomErasures", "Erase removes the deliveries and dead letters of a user, by their User, in every destination, except claimed deliveries. List returns a page of the deliveries that q selects, in every state, in the order of Seq, the newest first unless q.Oldest is set.", func(k *kit) { takeWalk(k, 10, 1, 200) }},
 	{"RandomMany", "All of it with more than a store reads at once: many deliveries, many destinations and many settings. Settle ends the claims of ss, in their order. There may be any number of them, with bodies of any size: the first n are durable. Done removes the delivery. Retry puts it back with its Due, Expires, Tries, Closed and Attempts. Bury makes it a dead letter with its Tries, Closed and Attempts, and the Reason. Return puts it back as it was.", func(k *kit) { takeWalk(k, 10, 60, 20) }},
@@ -177,21 +177,24 @@ func (w *walk) settles() {
 	w.past = w.past[max(0, len(w.past)-500):]
 }
 
-// asks retries some random deliveries of all states, and discards others.
+// asks hastens and revives some random deliveries of all states, and discards others.
 func (w *walk) asks() {
-	var retried, discarded []store.Ref
+	var hastened, revived, discarded []store.Ref
 	for _, d := range w.compareList(store.Query{Oldest: w.r.IntN(2) == 0}) {
 		at := w.r.IntN(12)
 		switch unknown := (store.Ref{Destination: d.Destination, Seq: d.Seq + 1<<40}); {
 		case at > 3 && d.State != store.StateDead: // dead ones more often
 		case at < 6 && at%2 == 0:
 			discarded = append(discarded, d.Ref(), unknown, d.Ref())
-		// In real time, a delivery may become due while Retry changes it.
-		case at < 6 && (w.traits.Bubble || d.State != store.StateWaiting):
-			retried = append(retried, d.Ref(), unknown, d.Ref())
+		case at < 6:
+			revived = append(revived, d.Ref(), unknown, d.Ref())
+			if w.traits.Bubble || d.State != store.StateWaiting { // in real time, one may become due while Hasten changes it
+				hastened = append(hastened, d.Ref(), unknown, d.Ref())
+			}
 		}
 	}
-	w.retry(retried...)
+	w.hasten(hastened...)
+	w.revive(revived...)
 	w.discard(discarded...)
 }
 

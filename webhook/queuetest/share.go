@@ -75,13 +75,13 @@ var shareCases = []testCase{
 			})
 		}
 	}},
-	{"ShareInspector", "Retry makes a dead letter a fresh delivery, on whichever node it is called. Set: all nodes see the change at once.", func(k *kit) {
+	{"ShareInspector", "Revive makes dead letters fresh deliveries, on whichever node it is called. Set: all nodes see the change at once.", func(k *kit) {
 		dead := bury(k, 2)
 		first, other := k.s, k.another()
 		k.s = other
-		k.retry(dead[0].Ref())
+		k.revive(dead[0].Ref())
 		k.s = first
-		k.retry(dead[0].Ref(), dead[1].Ref())
+		k.revive(dead[0].Ref(), dead[1].Ref())
 		if ds := k.fetchFrom(2, []string{"d0", "d1"}, first, other); ds[0].ID == ds[1].ID {
 			k.Errorf("%v were fetched twice", ids(ds))
 		}

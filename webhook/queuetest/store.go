@@ -123,7 +123,7 @@ var storeCases = []testCase{
 			k.fetch(3, name)
 		}
 	}},
-	{"Numbers", "Put gives a delivery a Seq that no other has, greater than those of deliveries whose Put returned before, and so does Retry of a dead letter. Otherwise it never changes. Put and Settle ignore the Seq of their deliveries.", func(k *kit) {
+	{"Numbers", "Put gives a delivery a Seq that no other has, greater than those of deliveries whose Put returned before, and so does Revive of a dead letter. Otherwise it never changes. Put and Settle ignore the Seq of their deliveries.", func(k *kit) {
 		ds, names := k.many(3, 10)
 		check := func() {
 			k.compare()
@@ -160,19 +160,19 @@ var storeCases = []testCase{
 		}
 		for range 2 {
 			settle(store.Retry)
-			k.retry(k.refs(store.StateWaiting)...)
+			k.hasten(k.refs(store.StateWaiting)...)
 			k.restart()
 			check()
 			settle(store.Return)
 			settle(store.Bury)
 			k.restart()
 			for _, ref := range k.refs(store.StateDead) {
-				k.retry(ref)
+				k.revive(ref)
 			}
 			check()
 		}
 	}},
-	{"HeadsChanged", "If all is not set, Heads yields only destinations whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not count. Changes by Retry do count. Changed returns a channel that has a value when Heads may have news. What Retry makes due is news for Heads. Heads and CountByDestination hold no lock between two yields.", func(k *kit) {
+	{"HeadsChanged", "If all is not set, Heads yields only destinations whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not count. Changes by Hasten and Revive do count. Changed returns a channel that has a value when Heads may have news. What becomes due by Hasten or Revive is news for Heads. Heads and CountByDestination hold no lock between two yields.", func(k *kit) {
 		noNews := func() {
 			if heads := k.heads(false); len(heads) > 0 && !k.traits.Share { // other nodes may change heads
 				k.Fatalf("Heads(false) yields %v, which nobody else has changed since the call before", heads)
@@ -189,13 +189,13 @@ var storeCases = []testCase{
 		}
 		for _, d := range dead {
 			for range k.s.Heads(k.ctx, true) { // it holds no lock
-				k.retry(d.Ref())
+				k.revive(d.Ref())
 			}
 			k.news(d.Destination)
 		}
 		noNews()
 		for range k.s.CountByDestination(k.ctx) { // it holds no lock
-			k.retry(later[0].Ref())
+			k.hasten(later[0].Ref())
 		}
 		k.news("later")
 		k.compare()

@@ -53,7 +53,7 @@ type Delivery struct {
 	// Trace is sent with every attempt, unless the endpoint has a static traceparent or tracestate.
 	Trace event.Trace
 	// Seq is the store's number of the delivery, which no other has. Put gives it a greater one than
-	// those of deliveries whose Put returned before, and so does Retry of a dead letter. Otherwise it
+	// those of deliveries whose Put returned before, and so does Revive of a dead letter. Otherwise it
 	// never changes.
 	// Put and Settle ignore it.
 	Seq   uint64

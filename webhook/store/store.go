@@ -72,7 +72,7 @@ type Store interface {
 	// Heads yields, for each destination, when its first fresh delivery and its first retry are due.
 	// Claimed deliveries do not count. If all is not set, Heads yields only destinations whose heads
 	// have changed since the previous call, not by Put, Fetch and Settle, of which the caller knows,
-	// but by another node, a transaction, Retry, Discard, Erase, or the end of a node's claims.
+	// but by another node, a transaction, Hasten, Revive, Discard, Erase, or the end of a node's claims.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
 	// Changed returns a channel that has a value when Heads may have news. One value may stand for
@@ -173,14 +173,18 @@ type Inspector interface {
 	List(ctx context.Context, q Query, after uint64, max int) (page []Record, next uint64, err error)
 	// Get returns a delivery, or ErrNoDelivery.
 	Get(ctx context.Context, ref Ref) (Record, error)
-	// Retry makes deliveries due now. It changes a waiting one as Delivery.Hasten does. A dead letter
-	// becomes a fresh delivery: Accepted and due now, with a new Seq, no tries and no endpoint closed, and
-	// with its Attempts. So it is the last one of its Key; several with one Key follow in the order of
-	// refs. That needs space, so Retry may return ErrQueueFull. One that is behind another or was
-	// delivered stays as it is, and an unknown one is no error. Retry returns how many it has changed,
-	// at least n after an error, and how many it has skipped because they are claimed. What becomes due
-	// is news for Heads.
-	Retry(ctx context.Context, refs ...Ref) (n, claimed int, err error)
+	// Hasten makes waiting deliveries due now, as Delivery.Hasten does. It leaves alone what does not
+	// wait when it is changed: a delivery that was buried since the caller listed it stays a dead letter,
+	// so it does not come again behind the next one of its Key. Hasten returns how many it has changed,
+	// at least n after an error, and how many it has skipped because they are claimed.
+	Hasten(ctx context.Context, refs ...Ref) (n, claimed int, err error)
+	// Revive makes dead letters fresh deliveries: Accepted and due now, with a new Seq, no tries and no
+	// endpoint closed, and with their Attempts. So each is the last one of its Key; several with one Key
+	// follow in the order of refs. That needs space, so Revive may return ErrQueueFull. It leaves alone
+	// what is no dead letter. It returns how many it has changed, at least n after an error.
+	//
+	// For both, an unknown delivery is no error, and what becomes due is news for Heads.
+	Revive(ctx context.Context, refs ...Ref) (n int, err error)
 	// Discard removes deliveries in any state. It returns how many it has removed, at least n after an
 	// error, and how many it has skipped because they are claimed. An unknown one is no error. A waiting
 	// one does not become a dead letter.

@@ -267,18 +267,18 @@ func over(t *testing.T, wrap func(*memqueue.Store) webhook.Store) func(*Config) 
 	}
 }
 
-// A slowStore reports each Retry, which lasts as long as its context.
+// A slowStore reports each Revive, which lasts as long as its context.
 type slowStore struct {
 	*memqueue.Store
 	retrying chan struct{}
 	ended    chan error
 }
 
-func (q *slowStore) Retry(ctx context.Context, _ ...webhook.Ref) (n, claimed int, err error) {
+func (q *slowStore) Revive(ctx context.Context, _ ...webhook.Ref) (n int, err error) {
 	q.retrying <- struct{}{}
 	<-ctx.Done()
 	q.ended <- ctx.Err()
-	return 0, 0, ctx.Err()
+	return 0, ctx.Err()
 }
 
 // TestRetryEndsWithClientAndServer shows that a retry ends if its client leaves, or if the server
