@@ -2,6 +2,7 @@ package main
 
 var postgres = []soak{
 	{name: "postgres-chaos", what: "processes that share a store in PostgreSQL are killed, and the database is", dir: "soak/postgres", test: "TestChaos"},
+	{name: "postgres-bounds", what: "two forwarders bury what exceeds the bound of a backlog: once, and no more than needed", dir: "soak/postgres", test: "TestTwoForwardersBoundBacklog"},
 	{name: "postgres-cut", what: "connections to PostgreSQL are cut while puts, leases and settlements are answered", dir: "soak/postgres", test: "TestCut"},
 	{name: "postgres-hang", what: "the network to PostgreSQL hangs while a store is closed", dir: "soak/postgres", test: "TestHang"},
 	{name: "postgres-failover", what: "the server of PostgreSQL ends and its standby is promoted: a store goes on with it, and nothing is lost", dir: "soak/postgres", test: "TestFailover"},

@@ -9,7 +9,8 @@ import (
 )
 
 // A trimmer turns into dead letters what exceeds Config.BacklogMaxBytes or Config.BacklogMaxAge.
-// Several forwarders may do so on one store. Then each may bury up to a chunk more than needed.
+// Several forwarders may do so on one store: the one with the lease of a destination does. One that
+// hangs for longer than the lease lasts may bury up to a chunk more than needed.
 type trimmer struct {
 	config   *Config
 	schedule *scheduler
@@ -61,15 +62,11 @@ func (t *trimmer) trim(ctx context.Context) (total int, err error) {
 		if err != nil {
 			return total, err
 		}
-		excess := int64(0)
-		if t.config.BacklogMaxBytes > 0 {
-			excess = max(c.Bytes-t.config.BacklogMaxBytes, 0)
-		}
-		if excess == 0 && (c.Oldest.IsZero() || !c.Oldest.Before(oldest)) {
+		x := excessive{trimmer: t, destination: c.Destination, before: oldest}
+		if !x.measure(&c) {
 			continue
 		}
-		x := excessive{trimmer: t, destination: c.Destination, bytes: excess, each: c.Bytes / int64(max(c.Waiting, 1)), before: oldest}
-		err = x.bury(ctx)
+		err = x.alone(ctx)
 		if total += x.buried; x.buried > 0 {
 			t.config.Logger.Warn("webhook: what waits for a destination exceeded BacklogMaxBytes or BacklogMaxAge; the oldest of it is dead letters now",
 				"destination", c.Destination, "count", x.buried)
@@ -83,12 +80,40 @@ func (t *trimmer) trim(ctx context.Context) (total int, err error) {
 
 // excessive is what exceeds the bounds for one destination.
 type excessive struct {
-	*trimmer
+	trimmer     *trimmer
 	destination string
+	lease       *lease
 	bytes       int64     // still to bury, as the store counts them
 	each        int64     // bytes of a delivery in the store, on average
 	before      time.Time // deliveries that wait since before it are buried, too
 	buried      int
+}
+
+// measure takes the excess from the counts of the destination, and returns false if there is none.
+func (x *excessive) measure(c *store.DestinationCounts) bool {
+	x.bytes, x.each = 0, c.Bytes/int64(max(c.Waiting, 1))+1 // rounded up, so that no delivery too many is buried
+	if most := x.trimmer.config.BacklogMaxBytes; most > 0 {
+		x.bytes = max(c.Bytes-most, 0)
+	}
+	return x.bytes > 0 || !c.Oldest.IsZero() && c.Oldest.Before(x.before)
+}
+
+// alone calls bury while this forwarder has the lease. Another one may have buried some before, so
+// alone counts again.
+func (x *excessive) alone(ctx context.Context) (err error) {
+	if x.lease, err = takeLease(ctx, x.trimmer.config.Store, x.destination); x.lease == nil {
+		return err
+	}
+	defer x.lease.end(ctx)
+	for c, err := range x.trimmer.config.Store.CountByDestination(ctx, x.destination) {
+		if err != nil {
+			return err
+		}
+		if x.measure(&c) {
+			return x.bury(ctx)
+		}
+	}
+	return nil
 }
 
 // bury buries due deliveries, and then deliveries whose next attempt is yet to come, until the rest
@@ -113,12 +138,17 @@ func (x *excessive) bury(ctx context.Context) error {
 // bounds. It returns the Due of the first delivery that is left in the queue, or zero.
 func (x *excessive) queue(ctx context.Context, retries bool) (next time.Time, err error) {
 	wants := []store.Want{{Destination: x.destination, Retries: retries, Max: chunk}}
+	t := x.trimmer
 	for {
-		ds, err := x.config.Store.Fetch(ctx, wants, trimBytes, nil)
+		if held, err := x.lease.renew(ctx); !held {
+			x.bytes = 0 // another forwarder goes on
+			return next, err
+		}
+		ds, err := t.config.Store.Fetch(ctx, wants, trimBytes, nil)
 		if err != nil {
 			return next, err
 		}
-		now, bytes, n := x.config.now(), int64(0), 0
+		now, bytes, n := t.config.now(), int64(0), 0
 		ss := make([]store.Settlement, len(ds))
 		for i := range ds {
 			d := &ds[i]
@@ -135,11 +165,11 @@ func (x *excessive) queue(ctx context.Context, retries bool) (next time.Time, er
 			x.bytes -= max(d.Size(), x.each)
 			n++
 		}
-		x.schedule.Claimed(bytes)
-		settled, err := x.config.Store.Settle(ctx, ss)
-		x.settler.stored(ss[:settled], err != nil)
+		t.schedule.Claimed(bytes)
+		settled, err := t.config.Store.Settle(ctx, ss)
+		t.settler.stored(ss[:settled], err != nil)
 		if settled < len(ss) {
-			x.settler.addAll(ss[settled:]) // which tries again
+			t.settler.addAll(ss[settled:]) // which tries again
 		}
 		if x.buried += n; err != nil || n == 0 {
 			return wants[0].Next, err
@@ -153,7 +183,7 @@ func (x *excessive) queue(ctx context.Context, retries bool) (next time.Time, er
 // hasten makes some of the oldest retries due now, so that queue buries them.
 func (x *excessive) hasten(ctx context.Context) error {
 	q := Query{Destinations: []string{x.destination}, States: []State{StateWaiting}, Oldest: true}
-	page, _, err := x.config.Store.List(ctx, q, 0, chunk)
+	page, _, err := x.trimmer.config.Store.List(ctx, q, 0, chunk)
 	if err != nil {
 		return err
 	}
@@ -161,6 +191,6 @@ func (x *excessive) hasten(ctx context.Context) error {
 	for i := range page {
 		refs[i] = page[i].Ref()
 	}
-	_, _, err = x.config.Store.Hasten(ctx, refs...)
+	_, _, err = x.trimmer.config.Store.Hasten(ctx, refs...)
 	return err
 }
