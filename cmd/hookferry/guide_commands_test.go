@@ -166,6 +166,8 @@ func TestGuideCommands(t *testing.T) {
 				"listen --listen localhost:9000", "listen", "http://localhost:9000/hook", receiver.URL+"/acme",
 				"seq 16", "until curl -s http://"+other+"/readyz; do :; done\nseq 16", "http://localhost:8080", "http://"+other, "[1-100000]", "[1-3]",
 				"hookferry serve --config", "env -u HOOKFERRY_WRITE_KEY -u HOOKFERRY_PUBLISH_KEY hookferry serve --config", "source <(hookferry completion zsh)", "hookferry completion zsh > zsh",
+				// The receiver has no database.
+				" \\\n  --applied \"sqlite3 shop.db \\\"SELECT count(*) FROM paid WHERE invoice = '{id}'\\\"\"", "",
 				// Later commands need the destination again, and the id of the new one.
 				"--waiting discard --by alice --yes\n", "--waiting discard --by alice --yes\nhookferry destination set acme acme.yaml\n",
 				"hookferry tenant portal acme --for ann@acme.example\necho", "hookferry tenant create acme\nhookferry tenant portal acme --for ann@acme.example\necho",

@@ -1,13 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +35,8 @@ func probe(c *command) action {
 	batches := c.Bool("batches", false, "the receiver takes batches of events")
 	most := c.number("max-body", signature.DefaultMaxBody, 1<<10, 1<<30, "`bytes` of the largest body that the receiver takes")
 	allow := c.StringArray("allow", nil, "`network`, such as 10.0.0.0/8, that names may resolve to although it is not public; may be repeated")
+	event := c.String("event", "", "`file` with the body of an event that the receiver applies, with {id} where each event has its own id; without it, a track call")
+	applied := c.String("applied", "", "shell `command` that prints how often the receiver has applied the event with the id {id}")
 	c.jsonFlag()
 	return func(ctx context.Context) error {
 		config := receivertest.Config{URL: c.args[0], Batches: *batches, MaxBody: int64(*most)}
@@ -37,6 +46,12 @@ func probe(c *command) action {
 		}
 		if err := readSecrets(&config, *secrets, *standard); err != nil {
 			return err
+		}
+		if config.Event, err = readEvent(*event); err != nil {
+			return err
+		}
+		if *applied != "" {
+			config.Applied = countApplied(*applied)
 		}
 		networks, err := readNetworks(*allow)
 		if err != nil {
@@ -55,7 +70,10 @@ func probe(c *command) action {
 
 // readSecrets sets the scheme and the secrets.
 func readSecrets(c *receivertest.Config, plain, standard []string) error {
-	if len(plain) > 0 == (len(standard) > 0) {
+	if len(plain) > 0 && len(standard) > 0 {
+		return usagef("want only one of --secret and --standard-secret: the scheme of this URL")
+	}
+	if len(plain) == 0 && len(standard) == 0 {
 		return usagef("want --secret or --standard-secret, with the secret of the receiver")
 	}
 	for _, s := range plain {
@@ -75,6 +93,52 @@ func readSecrets(c *receivertest.Config, plain, standard []string) error {
 		return usagef("--secret: empty")
 	}
 	return nil
+}
+
+// idPlace stands for the id of an event, which consists of letters, digits and hyphens.
+const idPlace = "{id}"
+
+// readEvent returns a function that makes an event of a file, with its id in place of idPlace. It is
+// nil without a file.
+func readEvent(name string) (func(id string) []byte, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("--event: %w", err)
+	}
+	var object map[string]json.RawMessage
+	var compact bytes.Buffer
+	if json.Unmarshal(text, &object) != nil || json.Compact(&compact, text) != nil {
+		return nil, usagef("--event: %s is not a JSON object", name)
+	}
+	if !bytes.Contains(text, []byte(idPlace)) {
+		return nil, usagef(`--event: %s has no {id}, so all events would be the same one; put it where an event has its own id, such as {"type": "invoice.paid", "data": {"invoice": "{id}"}}`, name)
+	}
+	return func(id string) []byte { return bytes.ReplaceAll(compact.Bytes(), []byte(idPlace), []byte(id)) }, nil
+}
+
+// countApplied returns a function that asks a shell command how often an event was applied.
+func countApplied(text string) func(context.Context, signature.Event) (int, error) {
+	return func(ctx context.Context, e signature.Event) (int, error) {
+		shell := []string{"sh", "-c"}
+		if runtime.GOOS == "windows" {
+			shell = []string{"cmd", "/C"}
+		}
+		out, err := exec.CommandContext(ctx, shell[0], shell[1], strings.ReplaceAll(text, idPlace, e.ID)).Output()
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			return 0, fmt.Errorf("--applied: %w: %s", err, clean(strings.TrimSpace(string(exit.Stderr))))
+		}
+		if err != nil {
+			return 0, fmt.Errorf("--applied: %w", err)
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(out)))
+		if err != nil {
+			return 0, fmt.Errorf("--applied: the command printed %q; want a number", out)
+		}
+		return n, nil
+	}
 }
 
 func readNetworks(texts []string) (networks []netip.Prefix, err error) {
@@ -114,10 +178,33 @@ type probed struct {
 	Text    string `json:"text,omitempty"` // why
 }
 
+// reach sends one request without a signature. It returns an error if there is no receiver at the URL.
+func reach(ctx context.Context, config receivertest.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, config.URL, strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	a, err := config.Transport.RoundTrip(r)
+	switch {
+	case err != nil:
+		return fmt.Errorf("no answer; does the receiver run? %w", err)
+	case a.StatusCode == http.StatusNotFound || a.StatusCode == http.StatusMethodNotAllowed:
+		err = fmt.Errorf("answered %d to a POST without a signature; want 401; is the path right?", a.StatusCode)
+	}
+	a.Body.Close()
+	return err
+}
+
 // probe runs the checks and prints a line for each.
 func (c *command) probe(ctx context.Context, u *url.URL, config receivertest.Config, changes bool) error {
 	if !c.json {
 		c.screen(c.stdout).print("probe of %s at %s", u.Scheme+"://"+u.Host+u.Path, time.Now().UTC().Format(time.RFC3339))
+	}
+	if err := reach(ctx, config); err != nil {
+		return err
 	}
 	ran, failed, asked := 0, 0, 0
 	for _, check := range receivertest.Checks() {
@@ -144,8 +231,10 @@ func (c *command) probe(ctx context.Context, u *url.URL, config receivertest.Con
 			return err
 		}
 	}
-	if asked > 0 && !c.json {
-		c.screen(c.stdout).print("%s left out that send events which the receiver applies; --changes runs them, with events marked as tests", counted(asked, "check"))
+	if s := c.screen(c.stdout); asked > 0 && !c.json {
+		s.print("%s left out that send events which the receiver applies, so it is not known whether it accepts a good one; --changes runs them, with events marked as tests", counted(asked, "check"))
+	} else if config.Applied == nil && !c.json {
+		s.print("not known: whether the receiver applies an event once that comes twice; --applied counts")
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d of %s failed", failed, counted(ran, "check"))

@@ -10,27 +10,13 @@ import (
 )
 
 var onceChecks = []Check{
-	{"an event that comes twice is accepted twice, and applied once", true, 0, func(k *kit) {
-		r := k.event()
-		k.accept("an event", r)
-		k.accept("the same event again", r)
-		k.once("an event that came twice", r)
+	{"an event that comes twice is accepted twice", true, 0, func(k *kit) { k.twice() }},
+	{"an event that comes twice is applied once", true, applied, func(k *kit) {
+		k.applied("an event that came twice", k.twice(), 1)
 	}},
-	{"an event that comes several times at once is applied once", true, 0, func(k *kit) {
-		r := k.event()
-		var sent sync.WaitGroup
-		answers := make([]answer, 8)
-		for i := range answers {
-			sent.Go(func() { answers[i] = k.send(r) })
-		}
-		sent.Wait()
-		for _, a := range answers {
-			if !a.accepted() && !a.retried() {
-				k.fault("an event that came %d times at once: %v, although the event is good; want 2xx, or 503 while another request has it", len(answers), a)
-			}
-		}
-		k.accept("the same event later", r)
-		k.once(fmt.Sprintf("an event that came %d times at once", len(answers)), r)
+	{"an event that comes several times at once is accepted", true, 0, func(k *kit) { k.atOnce() }},
+	{"an event that comes several times at once is applied once", true, applied, func(k *kit) {
+		k.applied("an event that came several times at once", k.atOnce(), 1)
 	}},
 	{"an event that comes again after many others is applied once", true, applied, func(k *kit) {
 		r := k.event()
@@ -39,10 +25,10 @@ var onceChecks = []Check{
 			k.accept("another event", k.event())
 		}
 		k.accept("the first event again", r)
-		k.once("an event that came again after 50 others", r)
+		k.applied("an event that came again after 50 others", r, 1)
 	}},
 	// Where the write key is public, as in a browser, anybody can send a call with any messageId.
-	{"two events with one messageId are both applied", true, applied | standard, func(k *kit) {
+	{"two events with one messageId are both applied", true, applied | standard | messageID, func(k *kit) {
 		first := k.event()
 		second := k.request(newID(), first.body)
 		k.accept("an event", first)
@@ -68,14 +54,14 @@ var onceChecks = []Check{
 		k.send(lost)
 		k.restart()
 		k.accept("an event that comes again after a crash", r)
-		k.once("an event whose answer was lost in a crash", r)
+		k.applied("an event whose answer was lost in a crash", r, 1)
 	}},
 	{"an event that comes again after a restart is applied once", true, applied | handler | restart, func(k *kit) {
 		r := k.event()
 		k.accept("an event", r)
 		k.restart()
 		k.accept("the same event after a restart", r)
-		k.once("an event that came before and after a restart", r)
+		k.applied("an event that came before and after a restart", r, 1)
 	}},
 	{"an event whose effect fails is applied when it comes again", true, applied | fail, func(k *kit) {
 		r := k.event()
@@ -87,7 +73,7 @@ var onceChecks = []Check{
 		}
 		k.applied("an event whose effect failed", r, 0)
 		k.accept("the same event again", r)
-		k.once("an event whose effect failed at first", r)
+		k.applied("an event whose effect failed at first", r, 1)
 	}},
 	{"each event of a batch is applied once", true, applied | batches, func(k *kit) {
 		a, b, c := k.event(), k.event(), k.event()
@@ -96,15 +82,34 @@ var onceChecks = []Check{
 		k.accept("a batch in which it comes again", both)
 		k.accept("the same batch again", both)
 		k.accept("an event of the batch alone", c)
-		k.once("an event of a batch", both)
+		k.applied("an event of a batch", both, 1)
 	}},
 }
 
-// once checks that the events of a request were applied once, if Config counts them.
-func (k *kit) once(what string, r *request) {
-	if k.Applied != nil {
-		k.applied(what, r, 1)
+// twice sends one event twice.
+func (k *kit) twice() *request {
+	r := k.event()
+	k.accept("an event", r)
+	k.accept("the same event again", r)
+	return r
+}
+
+// atOnce sends one event several times at the same time, and then once more.
+func (k *kit) atOnce() *request {
+	r := k.event()
+	var sent sync.WaitGroup
+	answers := make([]answer, 8)
+	for i := range answers {
+		sent.Go(func() { answers[i] = k.send(r) })
 	}
+	sent.Wait()
+	for _, a := range answers {
+		if !a.accepted() && !a.retried() {
+			k.fault("an event that came %d times at once: %v, although the event is good; want 2xx, or 503 while another request has it", len(answers), a)
+		}
+	}
+	k.accept("the same event later", r)
+	return r
 }
 
 // restart replaces the handler by that of a new process, if Config has a Restart.

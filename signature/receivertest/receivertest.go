@@ -21,7 +21,9 @@
 package receivertest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -53,17 +55,19 @@ type Config struct {
 	// Batches says that the receiver takes batches.
 	Batches bool
 	// Event returns the body of an event that the receiver applies: a JSON object without optional
-	// white space. The id is the event's id, and the messageId if there is one. Nil means a track of
-	// the contract.
+	// white space. It puts the id, which is the event's id, into the body: as the messageId if there
+	// is one, or somewhere in the data. Nil means a call of Track by "test-user", whose event is
+	// "Test Event".
 	Event func(id string) []byte
 	// Applied returns how often an event was applied, as any connection to the database sees it.
 	// X-Signature sends no ids, so find the event by the data that Event has put into its body. Nil
 	// leaves out all checks that need Applied.
 	Applied func(ctx context.Context, e signature.Event) (int, error)
-	// Restart returns the handler of a new process with the same database. Nil leaves out the checks
-	// of restarts. Only Run uses it.
+	// Restart returns the handler of a new process with the same database. Later checks use that
+	// handler, so Fail must work on it. Nil leaves out the checks of restarts. Only Run uses it.
 	Restart func() http.Handler
-	// Fail makes the effects of events fail from now on, or succeed again. Nil leaves out the check.
+	// Fail makes the effects of events fail from now on, or succeed again: those of the handler that
+	// Restart returned last, if it was called. Nil leaves out the check.
 	Fail func(fail bool)
 }
 
@@ -88,6 +92,7 @@ const (
 	handler // a handler in this process
 	restart
 	fail
+	messageID
 )
 
 // Checks returns all checks, in the order in which Run runs them.
@@ -113,6 +118,9 @@ func (c Check) Run(ctx context.Context, config Config) error {
 	if k.Event == nil {
 		k.Event = track
 	}
+	if err := k.checkEvent(); err != nil {
+		return err
+	}
 	if why := k.lacks(c.needs); why != "" {
 		return skipped(why)
 	}
@@ -124,6 +132,20 @@ func (c Check) Run(ctx context.Context, config Config) error {
 		return nil
 	}
 	return errors.New(strings.Join(k.faults, "\n"))
+}
+
+// checkEvent checks that two ids have two bodies. A signature of one is good for the other else.
+func (k *kit) checkEvent() error {
+	if bytes.Equal(k.Event("test-1"), k.Event("test-2")) {
+		return errors.New("receivertest: Config.Event returned one body for two ids: put the id into it")
+	}
+	return nil
+}
+
+// hasMessageID reports whether the id of an event is its messageId.
+func (k *kit) hasMessageID() bool {
+	var message struct{ MessageID string }
+	return json.Unmarshal(k.Event("test"), &message) == nil && message.MessageID != ""
 }
 
 type skipped string
@@ -146,6 +168,7 @@ func (k *kit) lacks(n need) string {
 		{handler, inProcess, "the receiver runs in another process"},
 		{restart, k.Restart != nil, "nothing restarts the receiver"},
 		{fail, k.Fail != nil, "nothing makes the effects of events fail"},
+		{messageID, n&messageID == 0 || k.hasMessageID(), "the event has no messageId"},
 	} {
 		if n&l.need != 0 && !l.has {
 			return l.why
@@ -161,6 +184,11 @@ func Run(t *testing.T, h http.Handler, c Config) {
 		c.URL = "http://receiver.test/hook"
 	}
 	c.Transport = &handlerTransport{handler: h}
+	if c.Event != nil {
+		if err := (&kit{Config: c}).checkEvent(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, check := range Checks() {
 		t.Run(check.Name, func(t *testing.T) {
 			switch err := check.Run(t.Context(), c); {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -231,11 +232,11 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"takes only the time that its own clock shows", "an event whose sender's clock is a little wrong is accepted"},
 		{"deduplicates in memory", "an event that comes again after a restart is applied once"},
 		{"remembers the last ten events", "an event that comes again after many others is applied once"},
-		{"does not deduplicate", "an event that comes twice is accepted twice, and applied once"},
+		{"does not deduplicate", "an event that comes twice is applied once"},
 		{"looks first and records later", "an event that comes several times at once is applied once"},
 		{"records in a transaction of its own", "an event whose effect fails is applied when it comes again"},
 		{"hides failures", "an event whose effect fails is applied when it comes again"},
-		{"answers a repetition with 409", "an event that comes twice is accepted twice, and applied once"},
+		{"answers a repetition with 409", "an event that comes twice is accepted twice"},
 		{"goes by messageId", "two events with one messageId are both applied"},
 		{"does not verify", "a signature of another body is refused"},
 		{"verifies only if there is a signature", "an event without a signature is refused"},
@@ -316,5 +317,75 @@ func TestChecksOfURL(t *testing.T) {
 	config.Secrets = nil
 	if err := receivertest.Checks()[0].Run(t.Context(), config); !errors.Is(err, signature.ErrNoSecret) {
 		t.Errorf("no secret: %v, want ErrNoSecret", err)
+	}
+}
+
+// At a wrong path a server answers 404 to everything, which no check takes for a refusal. The errors
+// show the first line of the answer.
+func TestWrongPathPassesNoCheck(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusFound} {
+		h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, " no page here\nline 2", status) })
+		for _, c := range receivertest.Checks() {
+			config := receivertest.Config{Secrets: secrets, Scheme: signature.StandardWebhooks, Batches: true}
+			err := receivertest.RunCheck(t.Context(), c, h, config)
+			if want := fmt.Sprintf(`answered %d "no page here": a sender`, status); !errors.Is(err, receivertest.ErrSkipped) && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s: %v, want an error with %s", c.Name, err, want)
+			}
+		}
+	}
+}
+
+// Without Applied, no check says that an event was applied.
+func TestNothingCounts(t *testing.T) {
+	box, _ := newInbox(memdb.New(), inbox.Config{Secrets: secrets[:1], Scheme: signature.StandardWebhooks}, func(e signature.Event) string { return e.ID })
+	for _, c := range receivertest.Checks() {
+		err := receivertest.RunCheck(t.Context(), c, box, receivertest.Config{Secrets: secrets[:1], Scheme: signature.StandardWebhooks})
+		if strings.Contains(c.Name, "applied") && !errors.Is(err, receivertest.ErrSkipped) {
+			t.Errorf("%s: %v, although nothing counts", c.Name, err)
+		}
+	}
+}
+
+// An event without a place for its id makes two requests equal, which looks like a hole in the
+// verification.
+func TestEventWithoutID(t *testing.T) {
+	config := receivertest.Config{Secrets: secrets, Event: func(string) []byte { return []byte(`{"type":"invoice.paid"}`) }}
+	err := receivertest.RunCheck(t.Context(), receivertest.Checks()[0], http.NotFoundHandler(), config)
+	if want := "Config.Event returned one body for two ids"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want an error with %q", err, want)
+	}
+}
+
+// A receiver may go by an id of its own in the data: then a second event with it is a repetition,
+// whatever its webhook-id.
+func TestEventWithAnIDOfItsOwn(t *testing.T) {
+	db := memdb.New()
+	own := func(body []byte) string {
+		var paid struct{ Data struct{ Invoice string } }
+		_ = json.Unmarshal(body, &paid)
+		return paid.Data.Invoice
+	}
+	applied := map[string]bool{}
+	client := db.Client()
+	box := testkit.Must(inbox.New(client, inbox.Config{Dialect: inbox.SQLite, Secrets: secrets, Scheme: signature.StandardWebhooks},
+		func(_ context.Context, tx *memdb.Tx, e signature.Event) error {
+			if key := own(e.Body); !applied[key] {
+				applied[key] = true
+				return tx.Apply(key)
+			}
+			return nil
+		}))
+	for _, c := range receivertest.Checks() {
+		if !strings.Contains(c.Name, "messageId") && !strings.Contains(c.Name, "twice is applied") {
+			continue
+		}
+		err := receivertest.RunCheck(t.Context(), c, box, receivertest.Config{
+			Secrets: secrets, Scheme: signature.StandardWebhooks,
+			Event:   func(id string) []byte { return fmt.Appendf(nil, `{"type":"invoice.paid","data":{"invoice":%q}}`, id) },
+			Applied: func(_ context.Context, e signature.Event) (int, error) { return db.Applied(own(e.Body)), nil },
+		})
+		if skipped := errors.Is(err, receivertest.ErrSkipped); skipped != strings.Contains(c.Name, "messageId") || !skipped && err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package receivertest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -101,11 +102,18 @@ const timeout = 5 * time.Second
 
 // An answer is what a sender sees.
 type answer struct {
-	status int // 0 without an answer
+	status int    // 0 without an answer
+	text   string // the first line of the body
 	err    error
 }
 
 func (a answer) accepted() bool { return a.status >= 200 && a.status <= 299 }
+
+// refused reports whether the receiver said that the request is not good. Another status, such as 404,
+// comes from what does not know webhooks.
+func (a answer) refused() bool {
+	return a.status == http.StatusUnauthorized || a.status == http.StatusBadRequest || a.status == http.StatusForbidden
+}
 
 // retried reports whether a sender tries again.
 func (a answer) retried() bool {
@@ -113,17 +121,31 @@ func (a answer) retried() bool {
 }
 
 func (a answer) String() string {
-	switch {
-	case a.status == 0:
+	if a.status == 0 {
 		return fmt.Sprintf("no answer within %v (%v): a sender tries again for hours", timeout, a.err)
-	case a.accepted():
-		return fmt.Sprintf("answered %d: a sender takes the event for delivered", a.status)
-	case a.retried():
-		return fmt.Sprintf("answered %d: a sender tries again for hours", a.status)
-	case a.status >= 300 && a.status < 400:
-		return fmt.Sprintf("answered %d: a sender follows no redirect, and gives the event up", a.status)
 	}
-	return fmt.Sprintf("answered %d: a sender gives the event up at once", a.status)
+	said := fmt.Sprintf("answered %d", a.status)
+	if a.text != "" {
+		said += fmt.Sprintf(" %q", a.text)
+	}
+	switch {
+	case a.accepted():
+		return said + ": a sender takes the event for delivered"
+	case a.retried():
+		return said + ": a sender tries again for hours"
+	case a.status >= 300 && a.status < 400:
+		return said + ": a sender follows no redirect, and gives the event up"
+	}
+	return said + ": a sender gives the event up at once"
+}
+
+// maxText is how much of the first line of an answer is shown, in bytes.
+const maxText = 200
+
+// firstLine returns the first line of a body, shortened.
+func firstLine(body []byte) string {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(body), []byte("\n"))
+	return string(bytes.TrimSpace(line[:min(len(line), maxText)]))
 }
 
 // send sends a request.
@@ -147,10 +169,11 @@ func (k *kit) send(r *request) answer {
 		return answer{err: err}
 	}
 	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)); err != nil {
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	if err != nil {
 		return answer{err: err}
 	}
-	return answer{status: response.StatusCode}
+	return answer{status: response.StatusCode, text: firstLine(body)}
 }
 
 // accept sends a request that has to be accepted.
@@ -165,7 +188,7 @@ func (k *kit) refuse(what string, r *request) {
 	switch a := k.send(r); {
 	case a.accepted():
 		k.fault("%s: answered %d, as if it were good: anybody could send it; want 401", what, a.status)
-	case a.retried():
+	case !a.refused():
 		k.fault("%s: %v; want 401", what, a)
 	case k.Applied != nil:
 		k.applied(what+", which was refused", r, 0)
@@ -223,16 +246,18 @@ func (t *handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &http.Response{StatusCode: int(w.status.Load()), Header: w.header, Body: http.NoBody}, nil
+		return &http.Response{StatusCode: int(w.status.Load()), Header: w.header, Body: io.NopCloser(bytes.NewReader(w.body))}, nil
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
 }
 
-// A writer is an http.ResponseWriter that keeps the status. At the first write it may crash.
+// A writer is an http.ResponseWriter that keeps the status and the beginning of the body. At the first
+// write it may crash.
 type writer struct {
 	header   http.Header
 	status   atomic.Int32
+	body     []byte
 	answered func(int) bool
 }
 
@@ -247,5 +272,6 @@ func (w *writer) WriteHeader(status int) {
 
 func (w *writer) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
+	w.body = append(w.body, b[:min(len(b), maxText-len(w.body))]...)
 	return len(b), nil
 }
