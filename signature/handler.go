@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,7 +34,7 @@ const (
 //	413  the body is over MaxBody
 //	500  the handler has no secret, or a secret is empty or does not have the
 //	     form that the scheme requires. Senders try again later, so a mistake
-//	     in the settings loses no requests
+//	     in the settings loses no requests. See Check
 //
 // It reads a body only if there is a secret, and a signature that is well formed and neither
 // too old nor too new. It serves requests concurrently, so do not change its fields after
@@ -53,20 +56,38 @@ type Handler struct {
 	// MaxBody is the maximum size of a body in bytes. A body is held in memory while it is
 	// verified and handled. Zero or less means DefaultMaxBody.
 	MaxBody int64
+	// Logger gets a line for requests that the Handler does not pass on, with the status, the reason
+	// and the webhook-id, if that is well formed. A line has neither a secret nor a body. There is one
+	// each ten seconds at most, with the number of such requests since the line before. Nil means no
+	// logs.
+	Logger *slog.Logger
+
+	logged  atomic.Int64 // the time of the last line, in nanoseconds since 1970
+	refused atomic.Int64 // requests since the last line
+}
+
+// Check returns the error for which a Handler with these Secrets and this Scheme answers 500 to every
+// request. Call it when the program starts.
+func (h *Handler) Check() error {
+	if _, err := h.verifier(http.Header{}); !errors.Is(err, ErrMissing) {
+		return err
+	}
+	return nil
 }
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "the method is not POST", http.StatusMethodNotAllowed)
+		h.refuse(w, r, http.StatusMethodNotAllowed, "the method is not POST")
 		return
 	}
 	// Refuse a request without a well-formed signature before allocating memory for its
 	// body.
 	verify, err := h.verifier(r.Header)
 	if err != nil {
-		refuse(w, err)
+		status, text := refusal(err)
+		h.refuse(w, r, status, text)
 		return
 	}
 
@@ -75,7 +96,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		limit = DefaultMaxBody
 	}
 	if r.ContentLength > limit {
-		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+		h.refuse(w, r, http.StatusRequestEntityTooLarge, "the body is too large")
 		return
 	}
 	// Content-Length is only a claim of the client. So at most the size of the largest call
@@ -85,15 +106,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+			h.refuse(w, r, http.StatusRequestEntityTooLarge, "the body is too large")
 			return
 		}
-		http.Error(w, "the body could not be read", http.StatusBadRequest)
+		h.refuse(w, r, http.StatusBadRequest, "the body could not be read")
 		return
 	}
 	body := buf.Bytes()
 	if err := verify(body); err != nil {
-		refuse(w, err)
+		status, text := refusal(err)
+		h.refuse(w, r, status, text)
 		return
 	}
 
@@ -110,6 +132,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) verifier(header http.Header) (verify func(body []byte) error, err error) {
 	switch h.Scheme {
 	case XSignature:
+		for _, s := range h.Secrets {
+			if p := s.Reveal(); strings.HasPrefix(p, sharedPrefix) || strings.HasPrefix(p, privatePrefix) || strings.HasPrefix(p, publicPrefix) {
+				return nil, errStandardSecret
+			}
+		}
 		return xSignatureVerifier(header, h.Secrets)
 	case StandardWebhooks:
 		keys, err := standardKeys(h.Secrets, false)
@@ -123,7 +150,10 @@ func (h *Handler) verifier(header http.Header) (verify func(body []byte) error, 
 	}
 }
 
-var errScheme = errors.New("signature: unknown scheme")
+var (
+	errScheme         = errors.New("signature: unknown scheme")
+	errStandardSecret = errors.New("signature: a secret begins with whsec_, whpk_ or whsk_: set Scheme to StandardWebhooks")
+)
 
 func xSignatureVerifier(header http.Header, secrets []Secret) (verify func(body []byte) error, err error) {
 	var value string
@@ -148,6 +178,7 @@ var refusals = []struct {
 }{
 	{ErrNoSecret, http.StatusInternalServerError, "no secret is configured"},
 	{ErrSecretFormat, http.StatusInternalServerError, "a secret is malformed"},
+	{errStandardSecret, http.StatusInternalServerError, "a secret begins with whsec_, whpk_ or whsk_: set Scheme to StandardWebhooks"},
 	{errScheme, http.StatusInternalServerError, "the scheme is unknown"},
 	{ErrTooOld, http.StatusUnauthorized, "the signature is too old"},
 	{ErrTooNew, http.StatusUnauthorized, "the signature is too new"},
@@ -155,13 +186,38 @@ var refusals = []struct {
 	{ErrMalformed, http.StatusUnauthorized, "the signature is malformed"},
 }
 
-// refuse answers a request that failed with an error of Verify or VerifyStandard.
-func refuse(w http.ResponseWriter, err error) {
+// refusal returns the answer to a request that failed with an error of verifier, Verify or
+// VerifyStandard.
+func refusal(err error) (status int, text string) {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
-			http.Error(w, r.text, r.status)
-			return
+			return r.status, r.text
 		}
 	}
-	http.Error(w, "the signature does not match", http.StatusUnauthorized)
+	return http.StatusUnauthorized, "the signature does not match"
+}
+
+// logEvery is the time between two lines of a Handler's log. Anybody can send what it refuses.
+const logEvery = 10 * time.Second
+
+// refuse answers a request that is not passed on, and logs that.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+	http.Error(w, text, status)
+	if h.Logger == nil {
+		return
+	}
+	h.refused.Add(1)
+	now, last := time.Now(), h.logged.Load()
+	if now.Sub(time.Unix(0, last)).Abs() < logEvery || !h.logged.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	means := "refused a webhook; if it is genuine, mend the cause and ask its sender to retry its dead letters"
+	if status == http.StatusInternalServerError {
+		means = "refused a webhook, because the secrets of this receiver are not set as they should be; its sender tries again"
+	}
+	id := r.Header.Get(StandardID)
+	if !wellFormedID(id) {
+		id = ""
+	}
+	h.Logger.Warn(means, "status", status, "reason", text, "id", id, "requests", h.refused.Swap(0))
 }

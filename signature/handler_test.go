@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/signature"
@@ -202,4 +204,68 @@ func FuzzHandler(f *testing.F) {
 			t.Fatalf("status %d, passed on %v, want %d", w.Code, passed, want)
 		}
 	})
+}
+
+// The log has a line for refused requests each ten seconds, with neither a secret nor a body.
+func TestHandlerLogsWhatItRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		h := &signature.Handler{Secrets: []signature.Secret{"hunter2"}, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		send := func(id string) {
+			r := httptest.NewRequest("POST", "/hook", strings.NewReader("the body"))
+			r.Header.Set(signature.StandardID, id)
+			r.Header.Set(signature.Header, mustSign(t, "the body", "another"))
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		lines := func(want int, last string) {
+			t.Helper()
+			got := strings.Split(strings.TrimSpace(log.String()), "\n")
+			if len(got) != want || !strings.HasSuffix(got[len(got)-1], last) {
+				t.Errorf("logged\n%s\nwant %d lines, the last with %s", log.String(), want, last)
+			}
+		}
+		send("m-1")
+		lines(1, `status=401 reason="the signature does not match" id=m-1 requests=1`)
+		for range 1000 {
+			send("m-2")
+		}
+		time.Sleep(10*time.Second - 1)
+		send("m-2")
+		lines(1, "requests=1")
+		time.Sleep(1 * time.Nanosecond)
+		send("an id\nof somebody")
+		lines(2, `id="" requests=1002`)
+		h.Secrets = []signature.Secret{"whsec_hunter2"}
+		time.Sleep(time.Minute)
+		send("m-3")
+		lines(3, `status=500 reason="a secret begins with whsec_, whpk_ or whsk_: set Scheme to StandardWebhooks" id=m-3 requests=1`)
+		if strings.Contains(log.String(), "hunter2") || strings.Contains(log.String(), "the body") {
+			t.Errorf("the log has a secret or a body:\n%s", log.String())
+		}
+	})
+}
+
+func TestHandlerCheck(t *testing.T) {
+	standard := signature.NewStandardSecret()
+	for _, tt := range []struct {
+		name    string
+		scheme  signature.Scheme
+		secrets []signature.Secret
+		want    string // part of the error; "" means none
+	}{
+		{"good", signature.XSignature, []signature.Secret{"a", "b"}, ""},
+		{"good", signature.StandardWebhooks, []signature.Secret{standard}, ""},
+		{"none", signature.XSignature, nil, "no secret"},
+		{"one is empty", signature.XSignature, []signature.Secret{"a", ""}, "no secret"},
+		{"of the other scheme", signature.XSignature, []signature.Secret{"a", standard}, "set Scheme to StandardWebhooks"},
+		{"a public key of the other scheme", signature.XSignature, []signature.Secret{"whpk_a"}, "set Scheme to StandardWebhooks"},
+		{"a private key of the other scheme", signature.XSignature, []signature.Secret{"whsk_a"}, "set Scheme to StandardWebhooks"},
+		{"no secret of Standard Webhooks", signature.StandardWebhooks, []signature.Secret{"a"}, "the secret is not whsec_"},
+		{"unknown scheme", 7, []signature.Secret{"a"}, "unknown scheme"},
+	} {
+		h := &signature.Handler{Scheme: tt.scheme, Secrets: tt.secrets}
+		if err := h.Check(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: Check() = %v, want an error with %q", tt.name, err, tt.want)
+		}
+	}
 }

@@ -76,8 +76,9 @@ type Config struct {
 	// longer waits for the answer does not end it: the next attempt finds the event applied. Zero
 	// means DefaultTimeout, 30 seconds.
 	Timeout time.Duration
-	// Logger gets a line for each event that is not applied, with its id but not its body, and for
-	// ids that cannot be removed. Nil means no logs.
+	// Logger gets a line for each event with a good signature that is not applied, with its id but not
+	// its body; the lines of [signature.Handler] for other requests; and a line for ids that cannot be
+	// removed. Nil means no logs.
 	Logger *slog.Logger
 }
 
@@ -124,10 +125,12 @@ func New[Tx any](db DB[Tx], c Config, apply Func[Tx]) (*Inbox[Tx], error) {
 	var wrong check.Faults
 	wrong.Refuse(!c.Dialect.valid(), "Dialect", "is not one of PostgreSQL, MySQL and SQLite")
 	wrong.Refuse(!tableName.MatchString(c.Table), "Table", "is %q; want letters, digits and underscores, up to 50, after a schema and a full stop if there is one", c.Table)
-	if err := secretFault(c); err != nil {
+	wrong.Refuse(c.Scheme > signature.StandardWebhooks, "Scheme", "is unknown")
+	if err := (&signature.Handler{Secrets: c.Secrets, Scheme: c.Scheme}).Check(); err != nil && c.Scheme <= signature.StandardWebhooks {
 		wrong.Refuse(true, "Secrets", "%v", err)
 	}
-	wrong.Refuse(c.Scheme > signature.StandardWebhooks, "Scheme", "is unknown")
+	wrong.Refuse(db == nil, "db", "is nil")
+	wrong.Refuse(apply == nil, "apply", "is nil")
 	check.Least(&wrong, "Tolerance", &c.Tolerance, 0, signature.DefaultTolerance)
 	check.Least(&wrong, "MaxBody", &c.MaxBody, 0, signature.DefaultMaxBody)
 	check.Least(&wrong, "Keep", &c.Keep, time.Hour, DefaultKeep)
@@ -139,22 +142,9 @@ func New[Tx any](db DB[Tx], c Config, apply Func[Tx]) (*Inbox[Tx], error) {
 	b := &Inbox[Tx]{config: c, db: db, apply: apply}
 	b.insert, b.remove = fill(dialects[c.Dialect].insert, c.Table), fill(dialects[c.Dialect].remove, c.Table)
 	b.verify = signature.Handler{
-		Secrets: c.Secrets, Scheme: c.Scheme, Tolerance: c.Tolerance, MaxBody: c.MaxBody, Next: http.HandlerFunc(b.receive),
+		Secrets: c.Secrets, Scheme: c.Scheme, Tolerance: c.Tolerance, MaxBody: c.MaxBody, Logger: c.Logger, Next: http.HandlerFunc(b.receive),
 	}
 	return b, nil
-}
-
-// secretFault returns what is wrong with the secrets. It verifies a request without a signature:
-// with good secrets, only the signature is missing.
-func secretFault(c Config) error {
-	err := signature.Verify(nil, "", c.Secrets...)
-	if c.Scheme == signature.StandardWebhooks {
-		err = signature.VerifyStandard(nil, nil, 0, c.Secrets...)
-	}
-	if errors.Is(err, signature.ErrMissing) {
-		return nil
-	}
-	return err
 }
 
 // ServeHTTP implements [http.Handler].
@@ -166,6 +156,7 @@ func (b *Inbox[Tx]) receive(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(signature.StandardID)
 	events, err := signature.Events(id, body)
 	if err != nil {
+		b.config.Logger.Warn("a request was not applied, and its sender gives it up: it is an array, but not a batch of events", "status", http.StatusBadRequest, "id", id, "err", err)
 		http.Error(w, "the body is an array, but not a batch of events", http.StatusBadRequest)
 		return
 	}

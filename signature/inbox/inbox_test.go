@@ -164,6 +164,9 @@ func TestInboxRefuses(t *testing.T) {
 	if got := other.post(t.Context(), "e", "{}", now); got != 401 {
 		t.Errorf("a wrong signature: answered %d, want 401", got)
 	}
+	if got := other.log.String(); !strings.Contains(got, `status=401 reason="the signature does not match" id=e requests=1`) {
+		t.Errorf("a wrong signature: logged %q, want the status, the reason and the id", got)
+	}
 	if n := len(r.db.Rows()) + len(other.db.Rows()); n > 0 {
 		t.Errorf("%d events are recorded, want none", n)
 	}
@@ -313,8 +316,11 @@ func TestInboxRemovesOldIDs(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	use := func(c inbox.Config) error {
-		_, err := inbox.New(memdb.New().Client(), c, nil)
+		_, err := inbox.New(memdb.New().Client(), c, func(context.Context, *memdb.Tx, signature.Event) error { return nil })
 		return err
+	}
+	if _, err := inbox.New[*memdb.Tx](nil, config(), nil); err == nil || err.Error() != "inbox: db: is nil\ninbox: apply: is nil" {
+		t.Errorf("without a database and a function: %v, want an error that names both", err)
 	}
 	testkit.Negative(t, config(), use)
 	for _, tt := range []struct {
@@ -329,6 +335,7 @@ func TestConfig(t *testing.T) {
 		{"Secrets", func(c *inbox.Config) { c.Secrets = nil }},
 		{"Secrets", func(c *inbox.Config) { c.Secrets = []signature.Secret{"short"} }},
 		{"Secrets", func(c *inbox.Config) { c.Scheme, c.Secrets = signature.XSignature, []signature.Secret{""} }},
+		{"Secrets", func(c *inbox.Config) { c.Scheme = signature.XSignature }}, // it begins with whsec_
 		{"Scheme", func(c *inbox.Config) { c.Scheme = 7 }},
 		{"Keep", func(c *inbox.Config) { c.Keep = time.Minute }},
 		{"Timeout", func(c *inbox.Config) { c.Timeout = time.Millisecond }},
