@@ -128,7 +128,7 @@ var runs = []run{
 	{"postgres-erase", "webhook/pgqueue", "^BenchmarkErase$", []string{"-benchtime", "1x", "-kept", "1000000"}, glance, []value{
 		{"a user with 10,000 of a million that are kept in PostgreSQL is erased", "Erase", "erase-s", " s"},
 		{"the longest `Put` to PostgreSQL beside that", "Erase", "beside-max-ms", " ms"},
-		{"the longest `Put` to PostgreSQL afterwards", "Erase", "alone-max-ms", " ms"},
+		{"the longest `Put` to PostgreSQL before", "Erase", "alone-max-ms", " ms"},
 	}},
 	{"postgres-list", "webhook/pgqueue", "^BenchmarkList$", []string{"-benchtime", "20x", "-listed", "1000000"}, glance, []value{
 		{"ten million kept in PostgreSQL: a page of 50 of one of 10,000 destinations, p50", "List/one", "p50-ms", " ms"},
