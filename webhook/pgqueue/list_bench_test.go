@@ -31,7 +31,12 @@ func BenchmarkList(b *testing.B) {
 	fillSettled(b, q, n)
 	one, hot, middle := []string{"d7"}, []string{"hot"}, q.Now().Add(-time.Duration(6*n)*time.Millisecond)
 	last := listAll(b, q, store.Query{Destinations: one})
-	id := last[len(last)-1].ID
+	id := ""
+	for _, r := range last {
+		if r.State == store.StateDelivered {
+			id = r.ID // the oldest one
+		}
+	}
 	for _, page := range []struct {
 		name string
 		q    store.Query
