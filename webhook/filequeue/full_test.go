@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -20,32 +21,34 @@ import (
 )
 
 // A store that has filled the disk refuses puts, but it still opens, and still fetches and settles
-// its deliveries. Once they are done, it accepts puts again.
+// its deliveries, for which a history gives way. Once they are done, it accepts puts again.
 func TestFullDiskRefusesOnlyPuts(t *testing.T) {
 	for _, size := range []int64{4 << 20, 16 << 20} {
 		for _, reopen := range []bool{false, true} {
-			t.Run(fmt.Sprintf("size=%d/reopen=%t", size, reopen), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testFullDisk(t, size, reopen) })
-			})
+			for _, history := range []time.Duration{0, 24 * time.Hour} {
+				t.Run(fmt.Sprintf("size=%d/reopen=%t/history=%s", size, reopen, history), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { testFullDisk(t, size, reopen, history) })
+				})
+			}
 		}
 	}
 }
 
-func testFullDisk(t *testing.T, size int64, reopen bool) {
+func testFullDisk(t *testing.T, size int64, reopen bool, history time.Duration) {
 	d := simdisk.New(1)
 	d.SetCapacity(size)
 	l := newLedger(t, rand.New(rand.NewPCG(1, 1)))
 	defer l.close()
 	open := func() {
 		t.Helper()
-		if err := l.open(d, filequeue.Config{}); err != nil {
+		if err := l.open(d, filequeue.Config{HistoryAge: history}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	open()
 	n := 0
-	fill := func() (stored int) {
-		for {
+	fill := func(most int) (stored int) {
+		for stored < most {
 			ps := make([]store.Put, 10)
 			for i := range ps {
 				ps[i].Delivery = store.Delivery{Destination: fmt.Sprint("d", n%10), ID: fmt.Sprint(n), Due: l.s.Now(), Body: make([]byte, 500)}
@@ -60,6 +63,7 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 			}
 			stored += len(ps)
 		}
+		return stored
 	}
 	settle := func(verdict store.Verdict, most int) (settled int) {
 		t.Helper()
@@ -89,8 +93,18 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 		}
 		return settled
 	}
-	first := fill()
-	if int64(first)*550 < size/2 {
+	kept := 0
+	if history > 0 {
+		for range 4 { // up to a third of the disk
+			kept += settle(store.Done, fill(int(size/12/550)))
+			time.Sleep(2 * time.Second)
+		}
+		if n := l.s.Unkept(); n != 0 {
+			t.Fatalf("with space on the disk, %d of %d are not kept", n, kept)
+		}
+	}
+	first := fill(math.MaxInt)
+	if int64(first+kept)*550 < size/2 {
 		t.Errorf("a disk of %d bytes took %d deliveries of 500 bytes, want more than half of its size", size, first)
 	}
 	if reopen {
@@ -122,7 +136,10 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 	}
 	synctest.Wait()
 	time.Sleep(2 * time.Second)
-	if again := fill(); again < first*8/10 {
+	if n := l.s.Unkept(); reopen && history > 0 && n == 0 {
+		t.Error("the history has not given way to the settlements")
+	}
+	if again := fill(math.MaxInt); again < first*8/10 && history == 0 {
 		t.Errorf("once all %d deliveries were done, the disk took %d more, want at least 80%%", first, again)
 	}
 	if err := l.s.Close(); err != nil {
@@ -342,6 +359,80 @@ func TestFullDiskRefusesRetryOfDeadLetters(t *testing.T) {
 		}
 		if c, err := l.s.Count(t.Context()); c.Dead != 1 || err != nil {
 			t.Errorf("Count = %+v, %v, want the dead letter", c, err)
+		}
+	})
+}
+
+// When something else has filled the disk, and the reserve is used up, tables of the history make room
+// for a new reserve and for puts.
+func TestHistoryMakesRoomOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := simdisk.New(1)
+		d.SetCapacity(4 << 20)
+		s, err := filequeue.OpenOn(d, filequeue.Config{HistoryAge: 24 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		n := 0
+		put := func(count int) error {
+			ps := make([]store.Put, count)
+			for i := range ps {
+				ps[i].Delivery = store.Delivery{Destination: "d", ID: fmt.Sprint(n), Due: s.Now(), Body: make([]byte, 500)}
+				n++
+			}
+			return s.Put(t.Context(), ps, make([]store.Result, len(ps)))
+		}
+		settle := func(verdict store.Verdict) {
+			ds, err := s.Fetch(t.Context(), []store.Want{{Destination: "d", Max: 100}, {Destination: "d", Max: 100, Retries: true}}, 1<<30, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ss := make([]store.Settlement, len(ds))
+			for i, d := range ds {
+				if verdict == store.Retry {
+					d.Tries, d.Expires, d.Due = 1, d.Due.Add(time.Hour), s.Now().Add(time.Second)
+				}
+				ss[i] = store.Settlement{Verdict: verdict, Delivery: d, At: s.Now()}
+			}
+			if _, err := s.Settle(t.Context(), ss); err != nil {
+				t.Fatal(err)
+			}
+		}
+		delivered := func() int {
+			c, err := s.Count(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.Delivered
+		}
+		for range 40 {
+			if err := put(100); err != nil {
+				t.Fatal(err)
+			}
+			settle(store.Done)
+			time.Sleep(time.Second)
+		}
+		if err := put(100); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			d.SetCapacity(d.Used())
+			if settle(store.Retry); !slices.Contains(d.Names(), "reserve") {
+				break
+			}
+			time.Sleep(2 * time.Second)
+		}
+		kept, unkept := delivered(), s.Unkept()
+		for range 20 {
+			time.Sleep(2 * time.Second)
+			settle(store.Retry) // the writer makes a reserve when it commits
+		}
+		if err := put(10); err != nil {
+			t.Errorf("with %d kept deliveries, %d before: %v", delivered(), kept, err)
+		}
+		if now := delivered(); now == kept || s.Unkept()-unkept != int64(kept-now) {
+			t.Errorf("the history has %d deliveries, %d before; %d are counted as not kept, %d before", now, kept, s.Unkept(), unkept)
 		}
 	})
 }

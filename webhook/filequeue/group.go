@@ -82,7 +82,7 @@ func (g *group) transit(ts []transition) (moved int) {
 				if t.record.kind == 0 {
 					t.record.kind = waitingKind(t.claim.retry)
 				}
-				if t.record.kind == kindDelivered && g.index.history.bytes >= g.index.historyMost {
+				if t.record.kind == kindDelivered && (g.index.tight || g.index.history.bytes >= g.index.historyMost) {
 					t.record, t.unkept = record{kind: kindGone}, true
 				}
 			}

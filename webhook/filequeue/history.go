@@ -370,6 +370,21 @@ func (u *keepFailure) try(keep func() error) error {
 	return u.err
 }
 
+// press says whether the disk is too full for a reserve.
+func (x *index) press(tight bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if tight && !x.tight {
+		x.tidy.Set()
+	}
+	x.tight = tight
+}
+
+// unkeep counts n deliveries that are removed before their time once a group is durable.
+func unkeep(g *group, n int) {
+	g.then(func() { g.index.history.unkept += int64(n) })
+}
+
 // keep moves the entries of lane.history to a table. If write is false, it removes them.
 func (j *janitor) keep(write bool) error {
 	x := j.store.index
@@ -391,7 +406,11 @@ func (j *janitor) keep(write bool) error {
 	for i := range fs {
 		leaves.add(&fs[i].entry)
 	}
-	return j.list(&x.history.tables, nil, nil, 0, leaves.leave)
+	return j.list(&x.history.tables, nil, nil, 0, func(g *group) {
+		if leaves.leave(g); j.store.Keeps() {
+			unkeep(g, len(leaves.refs))
+		}
+	})
 }
 
 // cut replaces tables of the history by new ones, without the deliveries that find returns. Then it
@@ -421,11 +440,12 @@ func (j *janitor) cut(ctx context.Context, find func(t *table) (map[uint64]bool,
 
 // expire keeps the history within its bounds. It removes the oldest tables, and moves the entries
 // of lane.history to a new table once they have historyBytes, or are older than a sixteenth of
-// HistoryAge. It returns the time at which there is more to do, or zero.
+// HistoryAge. On a disk that is too full for a reserve it removes these entries, and then a table now
+// and then, until there is space. It returns the time at which there is more to do, or zero.
 func (j *janitor) expire() (next time.Time, err error) {
 	x, c, now := j.store.index, &j.store.config, j.store.Now()
 	x.mu.Lock()
-	h, bytes := x.history, x.keptBytes()
+	h, bytes, tight := x.history, x.keptBytes(), x.tight
 	tables := slices.SortedFunc(slices.Values(h.tables), func(a, b *table) int { return cmp.Compare(a.sum.latest, b.sum.latest) })
 	var oldest time.Time
 	for _, l := range x.lanes {
@@ -444,13 +464,18 @@ func (j *janitor) expire() (next time.Time, err error) {
 		}
 		bytes -= tables[old].sum.bytes
 	}
+	early := 0
+	if tight && old == 0 && h.n == 0 && len(tables) > 0 && !time.Now().Before(j.gives) {
+		old, early = 1, tables[0].sum.n
+		j.gives = time.Now().Add(2 * again) // by then the writer has tried to make a reserve
+	}
 	if old > 0 {
-		err = j.list(&x.history.tables, nil, tables[:old], 0, nil)
+		err = j.list(&x.history.tables, nil, tables[:old], 0, func(g *group) { unkeep(g, early) })
 	}
 	var kerr error
 	switch due := oldest.Add(c.HistoryAge / 16); {
 	case h.n == 0:
-	case c.HistoryAge == 0:
+	case c.HistoryAge == 0 || tight:
 		kerr = j.keep(false)
 	case h.bytes >= x.historyBytes || c.HistoryAge > 0 && !due.After(now):
 		kerr = j.failure.try(func() error { return j.keep(true) })
@@ -459,6 +484,9 @@ func (j *janitor) expire() (next time.Time, err error) {
 	}
 	if !next.IsZero() {
 		next = time.Now().Add(next.Sub(now)) // the store's clock may differ from that by which the janitor sleeps
+	}
+	if tight {
+		next = earlier(next, time.Now().Add(2*again))
 	}
 	return next, cmp.Or(err, kerr)
 }

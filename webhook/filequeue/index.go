@@ -23,6 +23,7 @@ type index struct {
 	history       history
 	historyBytes  int64 // the janitor moves entries with this Size or more to a table
 	historyMost   int64 // with this Size or more of entries, no other delivery is kept
+	tight         bool  // the disk has no space for a reserve, so the history gives way
 	seen          *store.Window
 	documents     documents
 	number        uint32       // of the latest table

@@ -21,7 +21,8 @@
 // with a hint, which has all that the index needs from it. Open goes on with the latest segment.
 //
 // On a full disk, the store refuses puts and nothing else. It keeps a reserve of 8 MB to settle
-// stored deliveries, which frees space. While the disk fails, calls return errors, and accepted
+// stored deliveries, which frees space. While the reserve is in use, the history gives way: what is
+// delivered is not kept, and tables are removed, until there is space for a reserve. While the disk fails, calls return errors, and accepted
 // deliveries are not lost. The store works again by itself when the cause is gone.
 //
 // One process at a time can open the folder; a second Open returns ErrLocked. A closed folder can

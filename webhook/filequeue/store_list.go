@@ -350,8 +350,8 @@ func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
 // Keeps implements store.History.
 func (s *Store) Keeps() bool { return s.config.HistoryAge != 0 }
 
-// Unkept implements store.History. It counts what came while the janitor fell behind with tables,
-// or failed to write them.
+// Unkept implements store.History. It counts what came while the janitor fell behind with tables, or
+// failed to write them, and what gave way on a full disk.
 func (s *Store) Unkept() int64 {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()

@@ -210,8 +210,8 @@ type History interface {
 	// succeeded to the Tries and Attempts of each delivery that is Done.
 	Keeps() bool
 	// Unkept counts the deliveries that this Store value has settled as Done and could not keep, such as
-	// one that is too large. A history must not hold up Settle. Those removed later, because of age or
-	// size, do not count.
+	// one that is too large, and those that it had to remove on a full disk. A history must not hold up
+	// Settle. Those removed later, because of age or size, do not count.
 	Unkept() int64
 }
 
