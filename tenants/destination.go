@@ -19,14 +19,17 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A Destination is a tenant's place for events. It never has a secret; see Create and Rotate.
+// A Destination is a place for events, of a tenant or of the program itself. It never has a secret; see
+// Create, Rotate and Secrets.
 type Destination struct {
 	// ID is the tenant's id, a slash, and a text that Create makes. Destinations sort by it, and so by
-	// the time of their creation.
+	// the time of their creation. One without a Tenant has the id that Put was given.
 	ID     string `json:"id,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 	Name   string `json:"name,omitempty"` // for people, up to 255 bytes
 	webhook.Settings
+	// Sources names whose calls a destination without a tenant gets; see Routes.
+	Sources []string `json:"sources,omitempty"`
 	Version uint64   `json:"version,omitempty,string"` // grows with each change
 	Changes []Change `json:"changes,omitempty"`        // the latest ten, the newest first
 }
@@ -35,6 +38,9 @@ type Destination struct {
 type record struct {
 	Destination Destination `json:"destination"`
 	Secrets     []secret    `json:"secrets"` // the newest first
+	// Signing is the key of X-Signature. A destination of a tenant has neither that nor TLS.
+	Signing string       `json:"signing,omitempty"`
+	TLS     *webhook.PEM `json:"tls,omitempty"`
 }
 
 // A secret is a secret of a destination. It is stored in plain text, because signing needs it.
@@ -81,7 +87,7 @@ func (d *Directory) Import(ctx context.Context, in Destination, existing signatu
 	if err = d.taken(ctx, in.Tenant); err == nil {
 		err = d.room(ctx, folderOf(in.Tenant), 0, d.most())
 	}
-	if err = d.undo(ctx, err, folderOf(in.Tenant), nameOf(out.ID), out.Version); err != nil {
+	if err = d.undo(ctx, err, folderOf(in.Tenant), nameOf(in.Tenant, out.ID), out.Version); err != nil {
 		return Destination{}, err
 	}
 	return out, nil
@@ -105,14 +111,14 @@ func (d *Directory) OldSecrets(ctx context.Context, id string) (ends []time.Time
 	return ends, err
 }
 
-// List yields the destinations of a tenant whose ids are greater than after, in the order of their
+// List yields the destinations of a tenant, or those without one for "", whose ids are greater than after, in the order of their
 // ids; none if there is no such tenant.
 func (d *Directory) List(ctx context.Context, tenant, after string) iter.Seq2[Destination, error] {
 	return func(yield func(Destination, error) bool) {
-		if tenantProblem(tenant) != "" {
+		if tenant != "" && tenantProblem(tenant) != "" {
 			return
 		}
-		for held, err := range d.reader.Documents(ctx, folderOf(tenant), nameOf(after)) {
+		for held, err := range d.reader.Documents(ctx, folderOf(tenant), nameOf(tenant, after)) {
 			if r, err := readRecord(tenant, held, err); !yield(r.Destination, err) {
 				return
 			}
@@ -131,12 +137,12 @@ func (d *Directory) Update(ctx context.Context, in Destination, by string) (Dest
 		return Destination{}, ErrConflict
 	}
 	in.Tenant, in.Changes = r.Destination.Tenant, r.Destination.Changes
-	what := difference(r.Destination, in)
-	if what == "" {
+	changed := differences(r.Destination, in)
+	if changed == nil {
 		return in, nil
 	}
 	r.Destination = in
-	return d.save(ctx, r, by, what)
+	return d.save(ctx, r, by, "changed "+strings.Join(changed, ", "))
 }
 
 // Rotate gives a destination a new secret, which is returned only here. The old ones sign beside it
@@ -164,13 +170,14 @@ func (d *Directory) Rotate(ctx context.Context, id string, overlap time.Duration
 // wait for it then become dead letters, unless Forwarder.DiscardWaiting discards them.
 func (d *Directory) Delete(ctx context.Context, id string, version uint64, by string) error {
 	r, err := d.record(ctx, id)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrUnreadable) {
 		return err
 	}
 	if version != 0 && version != r.Destination.Version {
 		return ErrConflict
 	}
-	if _, err = d.set(ctx, folderOf(r.Destination.Tenant), nameOf(id), r.Destination.Version, nil); err == nil {
+	tenant := r.Destination.Tenant
+	if _, err = d.set(ctx, folderOf(tenant), nameOf(tenant, id), r.Destination.Version, nil); err == nil {
 		d.config.Logger.Info("tenants: a destination was deleted", "destination", id, "by", by)
 	}
 	return err
@@ -178,26 +185,35 @@ func (d *Directory) Delete(ctx context.Context, id string, version uint64, by st
 
 // record reads the document of a destination.
 func (d *Directory) record(ctx context.Context, id string) (record, error) {
-	tenant, name, ours := splitID(id)
+	tenant, _, ours := splitID(id)
 	if !ours {
-		return record{}, ErrUnknown
+		if tenant = ""; ownProblem(id) != "" {
+			return record{}, ErrUnknown
+		}
 	}
-	held, err := d.reader.Document(ctx, folderOf(tenant), name)
+	held, err := d.reader.Document(ctx, folderOf(tenant), nameOf(tenant, id))
 	return readRecord(tenant, held, err)
 }
 
-// readRecord decodes the document of a tenant's destination. The argument err is the error of
-// reading the document.
+// readRecord decodes the document of a destination of a tenant, or of none. The argument err is the
+// error of reading the document.
 func readRecord(tenant string, held store.Document, err error) (r record, _ error) {
 	err = get(held, err, &r)
-	r.Destination.ID, r.Destination.Tenant, r.Destination.Version = tenant+"/"+held.Name, tenant, held.Version
+	r.Destination.ID, r.Destination.Tenant, r.Destination.Version = held.Name, tenant, held.Version
+	if tenant != "" {
+		r.Destination.ID = tenant + "/" + held.Name
+	}
 	return r, err
 }
 
-// save checks and stores a destination, without secrets whose time is over.
-func (d *Directory) save(ctx context.Context, r record, by, what string) (Destination, error) {
-	r.Secrets = r.valid()
+// check returns the faults of a destination, as *webhook.ConfigErrors joined by errors.Join.
+func (d *Directory) check(r *record, by string) error {
 	var wrong check.Faults
+	if r.Destination.Tenant == "" {
+		wrong.Add("ID", ownProblem(r.Destination.ID))
+	} else {
+		wrong.Refuse(r.Destination.Sources != nil, "Sources", "are for destinations without a tenant")
+	}
 	checkText(&wrong, "Name", r.Destination.Name)
 	checkText(&wrong, "by", by)
 	made := r.destination(&Tenant{})
@@ -207,7 +223,17 @@ func (d *Directory) save(ctx context.Context, r record, by, what string) (Destin
 		limits.Timeout, limits.Window = cmp.Or(own.Timeout, d.config.Timeout), cmp.Or(own.Window, d.config.Window)
 	}
 	made.Retries = &limits
-	err := errors.Join(refused(wrong), made.Validate(), made.CheckAddresses(d.config.AllowAddresses))
+	_, err := r.TLS.Parse()
+	if err != nil {
+		made.TLS = nil // whose faults err has
+	}
+	return errors.Join(refused(wrong), made.Validate(), made.CheckAddresses(d.config.AllowAddresses), err)
+}
+
+// save checks and stores a destination, without secrets whose time is over.
+func (d *Directory) save(ctx context.Context, r record, by, what string) (Destination, error) {
+	r.Secrets = r.valid()
+	err := d.check(&r, by)
 	if err != nil {
 		return Destination{}, err
 	}
@@ -215,7 +241,7 @@ func (d *Directory) save(ctx context.Context, r record, by, what string) (Destin
 	out.Changes = note(out.Changes, by, what)
 	r.Destination = out
 	r.Destination.ID, r.Destination.Tenant, r.Destination.Version = "", "", 0 // the document has them
-	out.Version, err = d.set(ctx, folderOf(out.Tenant), nameOf(out.ID), out.Version, r)
+	out.Version, err = d.set(ctx, folderOf(out.Tenant), nameOf(out.Tenant, out.ID), out.Version, r)
 	return out, err
 }
 
@@ -231,6 +257,8 @@ func (d *Directory) most() int {
 func (r *record) destination(t *Tenant) webhook.Destination {
 	made := r.Destination.Settings.Destination()
 	made.ID, made.Tenant, made.Disabled = r.Destination.ID, r.Destination.Tenant, made.Disabled || t.Disabled
+	made.Secret = signature.Secret(r.Signing)
+	made.TLS, _ = r.TLS.Parse()
 	for _, s := range r.valid() {
 		made.StandardSecrets = append(made.StandardSecrets, signature.Secret(s.Key))
 	}
@@ -279,25 +307,29 @@ func splitID(id string) (tenant, name string, ours bool) {
 	return tenant, name, ours && tenantProblem(tenant) == "" && len(name) == nameSize && !strings.ContainsFunc(name, odd)
 }
 
-func folderOf(tenant string) string { return tenantFolder + "/" + tenant }
-
-// nameOf returns the name of a destination's document, "" if id has none.
-func nameOf(id string) string {
-	_, name, _ := strings.Cut(id, "/")
-	return name
+// folderOf returns the folder with the destinations of a tenant, or of the program itself for "".
+func folderOf(tenant string) string {
+	if tenant == "" {
+		return ownFolder
+	}
+	return tenantFolder + "/" + tenant
 }
 
-// difference says which fields of two structs of the same type differ, "" if none do.
-func difference[T any](a, b T) string {
-	var names []string
+// nameOf returns the name of a destination's document, "" if the tenant has none with this id.
+func nameOf(tenant, id string) string {
+	if tenant != "" {
+		_, id, _ = strings.Cut(id, "/")
+	}
+	return id
+}
+
+// differences names the fields in which two structs of the same type differ.
+func differences[T any](a, b T) (names []string) {
 	was, is := reflect.ValueOf(a), reflect.ValueOf(b)
 	for _, f := range reflect.VisibleFields(was.Type()) {
 		if !f.Anonymous && !reflect.DeepEqual(was.FieldByIndex(f.Index).Interface(), is.FieldByIndex(f.Index).Interface()) {
 			names = append(names, f.Name)
 		}
 	}
-	if names == nil {
-		return ""
-	}
-	return "changed " + strings.Join(names, ", ")
+	return names
 }

@@ -15,7 +15,8 @@
 //
 // Each tenant and each destination is one document of the store; see store.DocumentStore. The folder
 // "tenant" has the tenants, "tenant/acme" the destinations of acme, and "tenant-token/acme" its tokens.
-// "tenant-link" has the keys of links. So a destination is read by its id, those of a tenant are a range, and nothing is read before somebody asks for it: neither
+// "tenant-link" has the keys of links. A program may have destinations of its own beside them, in the
+// folder "destination"; see Put and Routes. So a destination is read by its id, those of a tenant are a range, and nothing is read before somebody asks for it: neither
 // memory nor opening grows with the number of tenants. Requests are signed as Standard Webhooks says,
 // with a secret that this package makes.
 //
@@ -35,6 +36,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hookferry/analytics/check"
 	"github.com/hookferry/analytics/webhook"
@@ -47,6 +49,11 @@ var (
 	// ErrConflict says that somebody else has changed the tenant or destination since it was read, or
 	// has created it. Read it again.
 	ErrConflict = errors.New("tenants: it was changed meanwhile")
+	// ErrUnreadable says that the document of a tenant or destination is not what this package writes.
+	// Until somebody replaces it, deliveries for the destination are stored, and wait.
+	ErrUnreadable = errors.New("tenants: the document is not readable")
+	// ErrTooLarge says that a document has more bytes than one of a store may have.
+	ErrTooLarge = errors.New("tenants: the settings are too large")
 	// ErrTooMany says that a tenant has as many destinations, or tokens, as it may have.
 	ErrTooMany = errors.New("tenants: the tenant has too many")
 )
@@ -78,7 +85,10 @@ type Config struct {
 	// AllowAddresses lists addresses that URLs may have although they are not public, as
 	// webhook.Config.AllowAddresses does.
 	AllowAddresses []netip.Prefix
-	// Logger gets a line for each tenant, destination and token that is deleted. Nil means no logs.
+	// Routed is called after Routes or Owned have changed. It must not block. Nil is not called.
+	Routed func()
+	// Logger gets a line for each tenant, destination and token that is deleted, and for each document
+	// that is not readable. Nil means no logs.
 	Logger *slog.Logger
 }
 
@@ -88,6 +98,7 @@ type Directory struct {
 	config Config
 	store  store.DocumentStore
 	reader store.DocumentReader // the store, or a transaction of it
+	own    *own
 }
 
 var (
@@ -105,14 +116,21 @@ func New(s store.DocumentStore, c Config) (*Directory, error) {
 	if c.AllowAddresses = slices.Clone(c.AllowAddresses); c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Directory{config: c, store: s, reader: s}, wrong.Err("tenants")
+	if c.Routed == nil {
+		c.Routed = func() {}
+	}
+	return &Directory{config: c, store: s, reader: s, own: new(own)}, wrong.Err("tenants")
 }
 
 // Destination implements webhook.Directory.
 func (d *Directory) Destination(ctx context.Context, id string) (webhook.Destination, error) {
 	tenant, _, ours := splitID(id)
 	if !ours {
-		return webhook.Destination{}, webhook.ErrUnknownDestination
+		r, err := d.record(ctx, id)
+		if errors.Is(err, ErrUnknown) {
+			err = webhook.ErrUnknownDestination
+		}
+		return d.readable(&r, &Tenant{}, err)
 	}
 	t, err := d.Tenant(ctx, tenant)
 	var r record
@@ -122,7 +140,18 @@ func (d *Directory) Destination(ctx context.Context, id string) (webhook.Destina
 	if errors.Is(err, ErrUnknown) || t.Deleting {
 		return webhook.Destination{}, webhook.ErrTakesNothing
 	}
-	return r.destination(&t), err
+	return d.readable(&r, &t, err)
+}
+
+// readable returns the destination of a record. One that is not readable has only its id: events are
+// stored for it, and the forwarder holds them because it is not valid. The argument err is the error
+// of reading the record.
+func (d *Directory) readable(r *record, t *Tenant, err error) (webhook.Destination, error) {
+	if errors.Is(err, ErrUnreadable) {
+		d.config.Logger.Error("tenants: the document of a destination is not readable; its deliveries wait until somebody corrects it", "destination", r.Destination.ID, "error", err)
+		return webhook.Destination{ID: r.Destination.ID, Tenant: r.Destination.Tenant}, nil
+	}
+	return r.destination(t), err
 }
 
 // Destinations implements webhook.Directory.
@@ -135,10 +164,11 @@ func (d *Directory) Destinations(ctx context.Context, tenant string) (all []webh
 	}
 	for held, err := range d.reader.Documents(ctx, folderOf(tenant), "") {
 		r, err := readRecord(tenant, held, err)
+		made, err := d.readable(&r, &t, err)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, r.destination(&t))
+		all = append(all, made)
 	}
 	return all, nil
 }
@@ -156,7 +186,7 @@ func (d *Directory) WithTx(tx any) webhook.Directory {
 // Follow implements webhook.LiveDirectory. Each second it asks the store what has changed, which is
 // one small question if nothing has. It also removes the secrets whose time is over.
 func (d *Directory) Follow(ctx context.Context, changed func(tenant, destination string)) error {
-	_, seen, err := d.store.Changes(ctx, store.Latest)
+	seen, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,15 +209,37 @@ func (d *Directory) Follow(ctx context.Context, changed func(tenant, destination
 	return err
 }
 
+// begin returns the version from which on Follow reports changes. What Load has read is brought up to
+// date.
+func (d *Directory) begin(ctx context.Context) (seen uint64, err error) {
+	d.own.mu.Lock()
+	loaded, since := d.own.loaded, d.own.seen
+	d.own.mu.Unlock()
+	if loaded {
+		_, seen, err = d.report(ctx, since, func(_, _ string) {})
+		if !errors.Is(err, store.ErrTooOld) {
+			return seen, err
+		}
+		if err = d.Load(ctx); err != nil {
+			return 0, err
+		}
+	}
+	_, seen, err = d.store.Changes(ctx, store.Latest)
+	return seen, err
+}
+
 // report calls changed for each change since a version. rotated says that the documents in
 // expiryFolder have changed, too.
 func (d *Directory) report(ctx context.Context, since uint64, changed func(tenant, destination string)) (rotated bool, upTo uint64, err error) {
+	routed := false
 	for {
 		some, upTo, err := d.store.Changes(ctx, since)
 		if err != nil || len(some) == 0 {
+			if routed {
+				d.config.Routed()
+			}
 			return rotated, upTo, err
 		}
-		since = upTo
 		for _, c := range some {
 			tenant, below := strings.CutPrefix(c.Folder, tenantFolder+"/")
 			switch {
@@ -197,8 +249,18 @@ func (d *Directory) report(ctx context.Context, since uint64, changed func(tenan
 				changed(tenant, tenant+"/"+c.Name)
 			case c.Folder == expiryFolder:
 				rotated = true
+			case c.Folder == ownFolder:
+				if err := d.reread(ctx, c.Name); err != nil {
+					return rotated, since, err
+				}
+				routed = true
+				changed("", c.Name)
 			}
 		}
+		since = upTo
+		d.own.mu.Lock()
+		d.own.seen = upTo
+		d.own.mu.Unlock()
 	}
 }
 
@@ -246,12 +308,19 @@ func (d *Directory) set(ctx context.Context, folder, name string, version uint64
 			return 0, fmt.Errorf("tenants: %w", err)
 		}
 		if n := len(held.Value); n > store.MaxDocument {
-			return 0, fmt.Errorf("tenants: the settings have %d bytes, the limit is %d", n, store.MaxDocument)
+			return 0, fmt.Errorf("%w: they have %d bytes, the limit is %d", ErrTooLarge, n, store.MaxDocument)
 		}
 	}
 	version, err := d.store.SetDocument(ctx, held)
 	if errors.Is(err, store.ErrConflict) {
 		err = ErrConflict
+	}
+	if err == nil && folder == ownFolder {
+		if held.Version = version; value == nil {
+			held.Version = 0
+		}
+		d.learn(held)
+		d.config.Routed()
 	}
 	return version, err
 }
@@ -263,7 +332,7 @@ func get(held store.Document, err error, value any) error {
 	}
 	if err == nil {
 		if err = json.Unmarshal(held.Value, value); err != nil {
-			err = fmt.Errorf("tenants: document %q in the folder %q: %w", held.Name, held.Folder, err)
+			err = fmt.Errorf("%w: %q in the folder %q: %w", ErrUnreadable, held.Name, held.Folder, err)
 		}
 	}
 	return err
@@ -285,6 +354,7 @@ func note(changes []Change, by, what string) []Change {
 // checkText refuses texts that are too long.
 func checkText(wrong *check.Faults, field, text string) {
 	wrong.Refuse(len(text) > maxText, field, "has %d bytes, the limit is %d", len(text), maxText)
+	wrong.Refuse(field == "by" && strings.ContainsFunc(text, unicode.IsControl), field, "has a control character")
 }
 
 // refused returns faults as webhook.ConfigErrors, joined by errors.Join.

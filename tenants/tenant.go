@@ -64,11 +64,11 @@ func (d *Directory) UpdateTenant(ctx context.Context, t Tenant, by string) (Tena
 		return Tenant{}, ErrConflict
 	}
 	t.Changes, t.Deleting = old.Changes, false
-	what := difference(old, t)
-	if what == "" {
+	changed := differences(old, t)
+	if changed == nil {
 		return old, nil
 	}
-	return d.saveTenant(ctx, t, by, what)
+	return d.saveTenant(ctx, t, by, "changed "+strings.Join(changed, ", "))
 }
 
 // DeleteTenant deletes a tenant with all its tokens, links and destinations. If it fails half-way, the

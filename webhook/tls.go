@@ -52,6 +52,37 @@ func checkCertificate(c *tls.Certificate) (problem string) {
 	return ""
 }
 
+// PEM has the texts of TLS in a document.
+type PEM struct {
+	Certificate string `json:"certificate,omitempty"` // of the client; empty for none
+	Key         string `json:"key,omitempty"`         // of the Certificate, a secret
+	CA          string `json:"ca,omitempty"`          // the authorities; empty for those of Config.TLSClientConfig
+}
+
+// Parse returns what the texts say, nil for nil. The error joins a *ConfigError for each fault. With an
+// error, the result is one that no destination can have.
+func (p *PEM) Parse() (*TLS, error) {
+	if p == nil {
+		return nil, nil
+	}
+	t, wrong := new(TLS), check.Faults(nil)
+	if p.Certificate != "" || p.Key != "" {
+		pair, err := tls.X509KeyPair([]byte(p.Certificate), []byte(p.Key))
+		wrong.Refuse(p.Certificate == "", "TLS.Certificate", "is required")
+		wrong.Refuse(p.Key == "", "TLS.Key", "is required")
+		wrong.Refuse(wrong == nil && err != nil, "TLS.Certificate", "is no certificate in PEM to which the key belongs")
+		t.Certificates = []tls.Certificate{pair}
+	}
+	if p.CA != "" {
+		t.RootCAs = x509.NewCertPool()
+		wrong.Refuse(!t.RootCAs.AppendCertsFromPEM([]byte(p.CA)), "TLS.CA", "holds no certificate in PEM")
+	}
+	if wrong != nil {
+		t.Certificates = make([]tls.Certificate, 1)
+	}
+	return t, configError(wrong)
+}
+
 // config returns a copy of base with the settings of t, and at least TLS 1.2. It drops the session
 // cache, because TLS would resume sessions that began with other certificates.
 func (t *TLS) config(base *tls.Config) *tls.Config {

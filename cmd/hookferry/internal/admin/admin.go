@@ -21,7 +21,6 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -34,8 +33,7 @@ type Config struct {
 	Roster    audience.Roster         // keeps the audiences
 	Feed      *feed.Feed              // observes the Forwarder
 	Settings  func() *config.Settings // returns the settings in use; called for each request
-	Stored    *stored.Destinations    // the destinations that the API can change
-	Tenants   *tenants.Directory      // in the Store
+	Tenants   *tenants.Directory      // in the Store; Load was called
 	Sources   func() []api.Source     // the sources with their counts, in any order
 	Calls     func() api.Calls        // the counts of all sources together
 	Send      api.Send                // says how a client sends a call to the server

@@ -26,7 +26,6 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/internal/simdisk"
@@ -153,29 +152,28 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 		t.Fatal(err)
 	}
 	var all atomic.Pointer[config.Settings]
-	edited, err := stored.Open(t.Context(), stored.Config{
-		Store: s.store, Webhooks: &config.Webhooks{Allow: settings.Webhooks.Allow}, Logger: slog.New(slog.DiscardHandler),
-		Changed: func(list []*config.Destination) { all.Store(settings.With(list)) },
+	all.Store(settings)
+	var own *tenants.Directory
+	own, err := tenants.New(s.store, tenants.Config{
+		AllowAddresses: settings.Webhooks.Allow, Routed: func() { all.Store(settings.With(own.Routes())) },
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = own.Load(t.Context())
 	}
-	tenants, err := tenants.New(s.store, tenants.Config{AllowAddresses: settings.Webhooks.Allow})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := feed.New()
 	if s.forwarder, err = webhook.New(webhook.Config{
 		Store: s.store, Observers: []webhook.Observer{f}, DialContext: n.dial, AnswerAge: time.Nanosecond,
-		Directory: config.Directory{Settings: all.Load, Tenants: tenants},
+		Directory: config.Directory{Settings: all.Load, Tenants: own},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	c := Config{
 		Forwarder: s.forwarder, Store: s.store, Roster: memroster.New(1 << 30), Feed: f,
 		Settings: all.Load,
-		Stored:   edited,
-		Tenants:  tenants,
+		Tenants:  own,
 		Sources: func() []api.Source {
 			return []api.Source{{Name: "web", Keys: 1, Enabled: true, Destinations: []string{"crm", "shop/eu"}}, {Name: "app", Keys: 1, Destinations: []string{"crm"}}}
 		},

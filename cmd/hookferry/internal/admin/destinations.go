@@ -23,9 +23,12 @@ import (
 // A destination has the data by which a listing selects and orders all destinations.
 type destination struct {
 	webhook.DestinationStats                      // its field Destination is the id
-	settings                 *config.Destination  // nil if the settings no longer have the destination
+	settings                 *config.Destination  // nil if it is not in the settings
+	own                      tenants.Own          // without an ID if it is not in the store, or of a tenant
 	tenant                   string               // the one that it belongs to, if it is no destination of the settings
-	ofTenant                 *tenants.Destination // nil if it is not read yet, or is deleted
+	made                     *tenants.Destination // of those in the store; nil if it is not read yet, or is deleted
+	secrets                  tenants.Secrets      // beside made
+	invalid                  bool                 // made is not valid
 	rates                    api.Rates
 	state                    string // one of api.States
 	rank                     int64  // see ranks
@@ -53,7 +56,9 @@ func listDestinations(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = q.matching(all)
+	if all, err = q.matching(all); err != nil {
+		return nil, err
+	}
 	states := map[string]int{}
 	rank := ranks[q.param(api.ParamSort)]
 	for _, d := range all {
@@ -106,7 +111,7 @@ func (d *destination) compare(other *destination) int {
 
 // matching selects the destinations whose id or a URL contains the parameter "q", and which get the
 // calls of the source in the parameter "source".
-func (q *request) matching(all []*destination) []*destination {
+func (q *request) matching(all []*destination) ([]*destination, error) {
 	if name := q.param(api.ParamSource); name != "" {
 		of := make(map[string]bool)
 		if source := q.config.Settings().Source(name); source != nil {
@@ -117,11 +122,23 @@ func (q *request) matching(all []*destination) []*destination {
 		all = slices.DeleteFunc(all, func(d *destination) bool { return !of[d.Destination] })
 	}
 	part := strings.ToLower(q.param(api.ParamQuery))
+	if part == "" {
+		return all, nil
+	}
 	has := func(text string) bool { return strings.Contains(strings.ToLower(text), part) }
+	goes := func(endpoints []webhook.Endpoint) bool {
+		return slices.ContainsFunc(endpoints, func(e webhook.Endpoint) bool { return has(config.Shown(e.URL)) })
+	}
+	found := make(map[string]bool) // of those in the store, by their URLs
+	for d, err := range q.config.Tenants.List(q.Context(), "", "") {
+		if err != nil && !errors.Is(err, tenants.ErrUnreadable) {
+			return nil, err
+		}
+		found[d.ID] = goes(d.Endpoints)
+	}
 	return slices.DeleteFunc(all, func(d *destination) bool {
-		return !has(d.Destination) && (d.settings == nil ||
-			!slices.ContainsFunc(d.settings.Endpoints, func(e webhook.Endpoint) bool { return has(config.Shown(e.URL)) }))
-	})
+		return !has(d.Destination) && !found[d.Destination] && (d.settings == nil || !goes(d.settings.Endpoints))
+	}), nil
 }
 
 func getDestination(q *request) (any, error) {
@@ -136,19 +153,28 @@ func getDestination(q *request) (any, error) {
 	}
 	if d.settings == nil {
 		d.tenant = ownerOf(id)
+		d.own, _ = q.config.Tenants.FindOwn(id)
 	}
 	if err := q.read(d); err != nil {
 		return nil, err
 	}
-	if d.settings == nil && d.ofTenant == nil && d.Waiting == 0 && d.Held == nil {
+	if d.settings == nil && d.made == nil && d.Waiting == 0 && d.Held == nil {
 		return nil, noDestination(id)
 	}
 	d.rates, d.state = q.config.Feed.Rates(id), d.stateNow()
 	a := q.describe([]*destination{d})[0]
 	if c := d.settings; c != nil {
-		a.Settings = settingsOf(c, q.config.Settings().Sources)
-	} else if t := d.ofTenant; t != nil {
-		a.Settings = &api.DestinationSettings{Settings: t.Settings, Sources: []string{}}
+		a.Settings = &api.DestinationSettings{Settings: c.Settings, StandardSecrets: len(c.StandardSecrets)}
+	} else if made := d.made; made != nil {
+		a.Settings = &api.DestinationSettings{Settings: made.Settings, StandardSecrets: len(d.secrets.StandardSecrets)}
+	} else {
+		return a, nil
+	}
+	a.Settings.Sources = []string{}
+	for _, source := range q.config.Settings().Sources {
+		if slices.Contains(source.Destinations, id) {
+			a.Settings.Sources = append(a.Settings.Sources, source.Name)
+		}
 	}
 	return a, nil
 }
@@ -188,23 +214,30 @@ func ownerOf(id string) string {
 	return tenant
 }
 
-// read reads the settings of a tenant's destination, unless it is deleted.
+// read reads the settings of a destination in the store, unless it is deleted.
 func (q *request) read(d *destination) error {
-	if d.tenant == "" {
+	if d.settings != nil {
 		return nil
 	}
-	of, err := q.config.Tenants.Get(q.Context(), d.Destination)
-	if errors.Is(err, tenants.ErrUnknown) {
+	made, secrets, err := q.config.Tenants.Secrets(q.Context(), d.Destination)
+	switch {
+	case errors.Is(err, tenants.ErrUnknown):
 		return nil
+	case err != nil && !errors.Is(err, tenants.ErrUnreadable):
+		return err
 	}
-	d.ofTenant = &of
-	return err
+	if d.made, d.secrets, d.invalid = &made, secrets, err != nil; err == nil {
+		_, err = q.config.Tenants.Check(made, secrets)
+		d.invalid = err != nil
+	}
+	d.state = d.stateNow()
+	return nil
 }
 
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
-// destinations returns, in no order, the destinations of the settings, and those that were removed
-// from the settings but still have waiting deliveries or are held. Tenants may have very many
+// destinations returns, in no order, the destinations of the settings, those in the store that are of
+// no tenant, and those that were removed but still have waiting deliveries or are held. Tenants may have very many
 // destinations: of these it returns only those in trouble, and q.read reads their settings.
 func (q *request) destinations() ([]*destination, error) {
 	stats, err := q.config.Forwarder.DestinationStats(q.Context())
@@ -216,6 +249,11 @@ func (q *request) destinations() ([]*destination, error) {
 	for i := range settings.Destinations {
 		c := &settings.Destinations[i]
 		by[c.ID] = &destination{DestinationStats: webhook.DestinationStats{Destination: c.ID}, settings: c}
+	}
+	for own := range q.config.Tenants.Owned() {
+		if by[own.ID] == nil {
+			by[own.ID] = &destination{DestinationStats: webhook.DestinationStats{Destination: own.ID}, own: own}
+		}
 	}
 	for _, s := range stats {
 		d := by[s.Destination]
@@ -242,14 +280,11 @@ func (d *destination) stateNow() string {
 	switch {
 	case d.Held != nil:
 		return string(d.Held.Kind)
-	case d.ofTenant != nil && d.ofTenant.Disabled:
-		return string(webhook.HoldDisabled)
-	case d.tenant != "":
-	case d.settings == nil:
+	case d.settings == nil && d.own.ID == "" && d.tenant == "":
 		return string(webhook.HoldUnknown)
-	case d.settings.Webhook == nil: // its document in the store is not valid
+	case d.own.Unreadable, d.invalid:
 		return string(webhook.HoldInvalid)
-	case d.settings.Disabled:
+	case d.settings != nil && d.settings.Disabled, d.own.Disabled, d.made != nil && d.made.Disabled:
 		return string(webhook.HoldDisabled)
 	}
 	switch {
@@ -329,15 +364,18 @@ func (d *destination) describe() api.Destination {
 	}
 	if c := d.settings; c != nil {
 		a.Enabled, a.Endpoints = !c.Disabled, shown(c.Endpoints)
-		if s := c.Stored; s != nil {
-			a.Stored = &api.Stored{Changed: s.Changed, By: s.By, Version: strconv.FormatUint(s.Version, 10)}
-		}
 		a.Signed, a.Standard = c.Secret != "", len(c.StandardSecrets) > 0
 		a.MaxConcurrent, a.MaxRate = c.MaxConcurrent, c.MaxRate
 	}
-	if t := d.ofTenant; t != nil {
-		a.Enabled, a.Standard, a.MaxConcurrent, a.MaxRate = !t.Disabled, true, t.MaxConcurrent, t.MaxRate
-		a.Endpoints = shown(t.Endpoints)
+	if made := d.made; made != nil {
+		a.Enabled, a.Endpoints, a.MaxConcurrent, a.MaxRate = !made.Disabled, shown(made.Endpoints), made.MaxConcurrent, made.MaxRate
+		a.Signed, a.Standard = d.secrets.Secret != "", len(d.secrets.StandardSecrets) > 0
+		if d.tenant == "" {
+			a.Stored = &api.Stored{Version: strconv.FormatUint(made.Version, 10)}
+			if len(made.Changes) > 0 {
+				a.Stored.Changed, a.Stored.By = made.Changes[0].At, made.Changes[0].By
+			}
+		}
 	}
 	return a
 }

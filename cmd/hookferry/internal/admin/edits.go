@@ -1,55 +1,76 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
+	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A document has the settings of a destination as clients send them; see config.ParseDestination.
+// A document has settings as clients send them; see config.Document.
 type document = map[string]any
 
-// edit passes the document of a destination to the function change, stores the result, and logs what
-// was done, and by whom. The function change gets nil for a destination that does not exist, which
-// edit refuses if must is true. It returns nil to delete a destination. edit refuses to change
-// destinations of the configuration file.
-func (q *request) edit(what string, must bool, change func(document) (document, error)) error {
-	id, by := q.PathValue("destination"), q.param(api.ParamBy)
-	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
-		return badRequest(api.ParamBy, "want up to 255 bytes without control characters")
-	}
+// changeTime bounds the reads and writes of a change. The end of a request does not interrupt them, so
+// a client that disconnects need not wonder whether its change was made.
+const changeTime = 10 * time.Second
+
+// edit passes the settings of a destination in the store, and their secrets, to the function change,
+// stores them, and logs what was done, and by whom. If another server changes the destination
+// meanwhile, edit repeats all of that. If must is true, the destination must exist. edit refuses to
+// change destinations of the configuration file.
+func (q *request) edit(what string, must bool, change func(*tenants.Destination, *tenants.Secrets) error) error {
+	return q.editBy(what, must, func(ctx context.Context, d tenants.Destination, s tenants.Secrets) error {
+		err := change(&d, &s)
+		if err == nil {
+			_, err = q.config.Tenants.Put(ctx, d, s, q.by())
+		}
+		return err
+	})
+}
+
+// editBy is edit with a function that stores the change.
+func (q *request) editBy(what string, must bool, store func(context.Context, tenants.Destination, tenants.Secrets) error) error {
+	id := q.PathValue("destination")
 	version, err := q.number(api.ParamVersion, 0, math.MaxUint64, "the version of the destination, 0 if there is no such destination")
 	if err != nil {
 		return err
 	}
-	address, _, _ := net.SplitHostPort(q.RemoteAddr)
-	if by == "" {
-		by = address
-	}
-	if d := q.config.Settings().Destination(id); d != nil && d.Stored == nil {
+	if q.config.Settings().Destination(id) != nil {
 		return conflict("", "the configuration of the server names %q: change it there", id)
 	}
-	err = wrongDocument("", q.config.Stored.Change(q.Context(), id, by, version, func(d document) (document, error) {
-		if d == nil && must {
-			return nil, noDestination(id)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.Context()), changeTime)
+	defer cancel()
+	err = tenants.ErrConflict
+	for errors.Is(err, tenants.ErrConflict) {
+		d, s, failed := q.config.Tenants.Secrets(ctx, id)
+		switch {
+		case must && (errors.Is(failed, tenants.ErrUnknown) || d.Tenant != ""):
+			return noDestination(id)
+		case failed != nil && !errors.Is(failed, tenants.ErrUnknown) && !errors.Is(failed, tenants.ErrUnreadable):
+			return failed
+		case version != nil && *version != d.Version:
+			return tenants.ErrConflict
 		}
-		return change(d)
-	}))
+		d.ID = id
+		err = store(ctx, d, s)
+	}
 	if err != nil {
 		return err
 	}
-	q.config.Logger.Info("a destination was "+what, "destination", id, "by", by, "address", address)
+	q.changed("", id)
+	address, _, _ := net.SplitHostPort(q.RemoteAddr)
+	q.config.Logger.Info("a destination was "+what, "destination", id, "by", q.by(), "address", address)
 	return nil
 }
 
@@ -64,44 +85,58 @@ func writeDestination(q *request, body *document) (any, error) {
 	if patch {
 		what = "changed"
 	}
-	return q.editAndShow(what, patch, func(old document) (document, error) {
-		d := maps.Clone(*body)
+	return q.editAndShow(what, patch, func(d *tenants.Destination, s *tenants.Secrets) error {
+		var whole config.Document
 		if patch {
-			d = patched(old, *body)
+			whole = config.Document{Name: d.Name, Settings: d.Settings, Sources: d.Sources, Secrets: *s}
 		}
-		return d, q.checkDocument(d, old == nil)
+		if patch && len(d.Endpoints) > 0 && d.Sources == nil { // it is readable, and without sources
+			whole.Sources = []string{}
+		}
+		if _, err := q.readDocument(d.ID, *body, &whole); err != nil {
+			return err
+		}
+		d.Name, d.Settings, d.Sources, *s = whole.Name, whole.Settings, whole.Sources, whole.Secrets
+		return q.checkSources(d.Sources)
 	})
 }
 
+// readDocument changes the settings in whole that a document has, and returns the destination with the id
+// that the forwarder would get. The error has everything that is wrong.
+func (q *request) readDocument(id string, changes document, whole *config.Document) (webhook.Destination, error) {
+	err := config.Parse(changes, whole)
+	made, wrong := q.config.Tenants.Check(tenants.Destination{ID: id, Name: whole.Name, Settings: whole.Settings}, whole.Secrets)
+	return made, errors.Join(err, wrong)
+}
+
 // editAndShow answers with the destination after edit.
-func (q *request) editAndShow(what string, must bool, change func(document) (document, error)) (any, error) {
+func (q *request) editAndShow(what string, must bool, change func(*tenants.Destination, *tenants.Secrets) error) (any, error) {
 	if err := q.edit(what, must, change); err != nil {
 		return nil, err
 	}
 	return getDestination(q)
 }
 
-// checkDocument refuses a document that names a source which the settings in use lack. It refuses a
-// new destination if there are config.MaxDestinations already. Package config checks the rest.
-func (q *request) checkDocument(d document, isNew bool) error {
+// checkSources refuses a name twice, and one that no source of the settings in use has. A document must
+// say that a destination gets the calls of none.
+func (q *request) checkSources(names []string) error {
 	settings := q.config.Settings()
-	list, ok := d["sources"].([]any)
-	if !ok {
+	if names == nil {
 		return badRequest("sources", "sources is required: the names of the sources whose calls the destination gets, or []")
 	}
-	for i, name := range list {
-		if name, ok := name.(string); !ok || settings.Source(name) == nil {
-			return badRequest("sources", "sources[%d] is not the name of a source; %q is one", i, settings.Sources[0].Name)
+	for i, name := range names {
+		if settings.Source(name) == nil || slices.Contains(names[:i], name) {
+			return badRequest("sources", "sources[%d] is not the name of a source, or is given twice; %q is one", i, settings.Sources[0].Name)
 		}
-	}
-	if isNew && len(settings.Destinations) >= config.MaxDestinations {
-		return conflict("", "there are %d destinations, the limit", config.MaxDestinations)
 	}
 	return nil
 }
 
 func deleteDestination(q *request) (any, error) {
-	if err := q.edit("deleted", true, func(document) (document, error) { return nil, nil }); err != nil {
+	err := q.editBy("deleted", true, func(ctx context.Context, d tenants.Destination, _ tenants.Secrets) error {
+		return q.config.Tenants.Delete(ctx, d.ID, d.Version, q.by())
+	})
+	if err != nil {
 		return nil, err
 	}
 	return q.discardWaiting(q.PathValue("destination"))
@@ -123,53 +158,54 @@ func (q *request) discardWaiting(ids ...string) (any, error) {
 // addSecret adds a new secret for Standard Webhooks. The older secrets stay valid, so that
 // receivers have time to change to the new one.
 func addSecret(q *request) (any, error) {
-	secret := signature.NewStandardSecret()
-	var valid int
-	err := q.edit("given another secret", true, func(d document) (document, error) {
-		before, _ := d["standardSecrets"].([]any)
-		if len(before) >= webhook.MaxStandardSecrets {
-			return nil, conflict("", "%d secrets are valid, the limit: forget the old ones first", len(before))
+	made := api.NewSecret{Secret: signature.NewStandardSecret().Reveal()}
+	err := q.edit("given another secret", true, func(_ *tenants.Destination, s *tenants.Secrets) error {
+		if n := len(s.StandardSecrets); n >= webhook.MaxStandardSecrets {
+			return conflict("", "%d secrets are valid, the limit: forget the old ones first", n)
 		}
-		d["standardSecrets"] = append([]any{secret.Reveal()}, before...)
-		valid = len(before) + 1
-		return d, nil
+		s.StandardSecrets = slices.Insert(s.StandardSecrets, 0, signature.Secret(made.Secret))
+		made.Valid = len(s.StandardSecrets)
+		return nil
 	})
-	return api.NewSecret{Secret: secret.Reveal(), Valid: valid}, err
+	return made, err
 }
 
 // dropSecrets removes all secrets for Standard Webhooks except the newest, which is the first.
 func dropSecrets(q *request) (any, error) {
-	return q.editAndShow("left with its newest secret", true, func(d document) (document, error) {
-		if all, _ := d["standardSecrets"].([]any); len(all) > 1 {
-			d["standardSecrets"] = all[:1]
-		}
-		return d, nil
+	return q.editAndShow("left with its newest secret", true, func(_ *tenants.Destination, s *tenants.Secrets) error {
+		s.StandardSecrets = s.StandardSecrets[:min(len(s.StandardSecrets), 1)]
+		return nil
 	})
 }
 
-// wrongDocument converts an error of package config about a document to an answer. The field of the
-// answer is the first wrong key, and its message lists all wrong keys. The prefix at is "document."
-// if the document is in that field of the request, and "" if it is the body. Other errors are
-// returned unchanged.
+// wrongDocument converts an error about settings to an answer. The field of the answer is the first
+// wrong key, and its message lists all wrong keys. The prefix at is "document." if the settings are in
+// that field of the request, and "" if they are the body. Other errors are returned unchanged.
 func wrongDocument(at string, err error) error {
-	wrong, ok := errors.AsType[*config.Error](err)
-	if !ok {
-		return err
+	var keys, said []string
+	add := func(key, text string) {
+		keys, said = append(keys, key), append(said, strings.TrimSuffix(at+key, ".")+" "+text)
 	}
-	field := func(p config.Problem) string { return strings.TrimSuffix(at+p.Key, ".") }
-	said := make([]string, len(wrong.Problems))
-	for i, p := range wrong.Problems {
-		said[i] = field(p) + " " + p.Text
-	}
-	return badRequest(field(wrong.Problems[0]), "%s", strings.Join(said, "; "))
-}
-
-func settingsOf(d *config.Destination, sources []config.Source) *api.DestinationSettings {
-	s := &api.DestinationSettings{Settings: d.Settings, Sources: []string{}, StandardSecrets: len(d.StandardSecrets)}
-	for _, source := range sources {
-		if slices.Contains(source.Destinations, d.ID) {
-			s.Sources = append(s.Sources, source.Name)
+	var find func(error)
+	find = func(err error) {
+		if all, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, err := range all.Unwrap() {
+				find(err)
+			}
+		} else if read, ok := errors.AsType[*config.Error](err); ok {
+			for _, p := range read.Problems {
+				add(p.Key, p.Text)
+			}
+		} else if fault, ok := errors.AsType[*webhook.ConfigError](err); ok {
+			key := config.KeyOf(fault.Field)
+			unread := func(k string) bool { return key == k || strings.HasPrefix(key, k+".") || strings.HasPrefix(key, k+"[") }
+			if !slices.ContainsFunc(keys, unread) { // the value could be read
+				add(key, fault.Problem)
+			}
 		}
 	}
-	return s
+	if find(err); keys == nil {
+		return err
+	}
+	return badRequest(strings.TrimSuffix(at+keys[0], "."), "%s", strings.Join(said, "; "))
 }

@@ -19,9 +19,7 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -273,7 +271,7 @@ func unavailable(format string, args ...any) *failure {
 // failed returns the answer for an error. Errors of the library contain no secrets. failed logs an
 // error of the server, unless ctx has ended.
 func (q *request) failed(ctx context.Context, err error) *failure {
-	if f, ok := errors.AsType[*failure](err); ok {
+	if f, ok := errors.AsType[*failure](wrongDocument("", err)); ok {
 		return f
 	}
 	if size, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -281,10 +279,6 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 	}
 	if shrink, ok := errors.AsType[*audience.ShrinkError](err); ok {
 		return conflict(api.ParamAllowShrink, "%d of %d members would leave, which is more than half, so nobody has left; if the list is complete, sync with allowShrink (--allow-shrink)", shrink.Leaving, shrink.Members)
-	}
-	if fault, ok := errors.AsType[*webhook.ConfigError](err); ok { // of a tenant's settings
-		field := config.KeyOf(fault.Field)
-		return badRequest(field, "%s %s", field, fault.Problem)
 	}
 	switch {
 	case errors.Is(err, webhook.ErrUnsupported):
@@ -301,9 +295,7 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 		return conflict("", "%v", err)
 	case errors.Is(err, tenants.ErrConflict):
 		return conflict(api.ParamVersion, "%v", err)
-	case errors.Is(err, stored.ErrConflict):
-		return conflict(api.ParamVersion, "%v", err)
-	case errors.Is(err, stored.ErrTooLarge):
+	case errors.Is(err, tenants.ErrTooLarge):
 		return refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "%v", err)
 	case errors.Is(err, webhook.ErrClosed):
 		return unavailable("the server is stopping")

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"maps"
 	"math"
@@ -284,22 +283,12 @@ const maxOverlap = 720 * time.Hour // how long an old secret may sign beside the
 // readSettings changes the settings of d that a document has, and returns the secret in it. In the
 // document, null stands for the default.
 func readSettings(d *tenants.Destination, changes document) (secret signature.Secret, err error) {
-	all := make(document)
-	text, _ := json.Marshal(api.TenantDestinationSettings{Name: d.Name, Settings: d.Settings})
-	_ = json.Unmarshal(text, &all)
-	var s api.TenantDestinationSettings
-	if err = config.Parse(patched(all, changes), &s); err != nil {
-		return "", wrongDocument("", err)
+	s := api.TenantDestinationSettings{Name: d.Name, Settings: d.Settings}
+	if err = config.Parse(changes, &s); err != nil {
+		return "", err
 	}
 	d.Name, d.Settings = s.Name, s.Settings
 	return signature.Secret(s.Secret), nil
-}
-
-// patched changes what a document has under the keys of changes. Null removes a key.
-func patched(d, changes document) document {
-	maps.Copy(d, changes)
-	maps.DeleteFunc(d, func(_ string, value any) bool { return value == nil })
-	return d
 }
 
 func destinationOf(d *tenants.Destination, held map[string]*webhook.Hold) api.TenantDestination {

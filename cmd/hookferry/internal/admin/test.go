@@ -120,11 +120,10 @@ func testDestination(q *request, asked *api.TestRequest) (d webhook.Destination,
 	case byURL && !byID && !byDocument:
 		return webhook.Destination{ID: "test", Endpoints: []webhook.Endpoint{{URL: asked.URL}}, Trusted: true}, false, nil
 	case byDocument && !byID && !byURL:
-		made, err := config.ParseDestination(asked.Document, &q.config.Settings().Webhooks)
-		if err != nil {
+		var given config.Document
+		if d, err = q.readDocument("test", asked.Document, &given); err != nil {
 			return d, false, wrongDocument("document.", err)
 		}
-		d = *made.Webhook
 	case !byID || byURL || byDocument:
 		return d, false, badRequest("destination", "want a destination, a url or a document")
 	default:
@@ -134,12 +133,12 @@ func testDestination(q *request, asked *api.TestRequest) (d webhook.Destination,
 			if errors.Is(err, webhook.ErrUnknownDestination) || errors.Is(err, webhook.ErrTakesNothing) {
 				err = noDestination(asked.Destination)
 			}
-			return d, true, err
+			if d.Tenant != "" || err != nil {
+				return d, true, err
+			}
+		} else {
+			d = *of.Webhook
 		}
-		if of.Webhook == nil {
-			return d, false, badRequest("destination", "the document of the destination in the store is not valid; the log says why")
-		}
-		d = *of.Webhook
 	}
 	d.Trusted = true
 	return d, false, nil

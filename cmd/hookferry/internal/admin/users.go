@@ -12,7 +12,6 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -35,7 +34,7 @@ func deleteUsers(q *request) (any, error) {
 	} else if len(asked.Users) == 0 {
 		return nil, badRequest("users", "want at least one user")
 	}
-	d, err := deletionOf(&asked, q.config.Settings())
+	d, err := q.deletionOf(&asked)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +56,8 @@ func deleteUsers(q *request) (any, error) {
 
 // deletionOf returns the deletion from the enabled destinations of the named sources, or of all
 // sources.
-func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deletion, error) {
+func (q *request) deletionOf(asked *api.Deletion) (audience.Deletion, error) {
+	settings := q.config.Settings()
 	d := audience.Deletion{ID: asked.ID}
 	if d.ID == "" {
 		d.ID = "deletion-" + rand.Text()
@@ -75,7 +75,7 @@ func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deleti
 			continue
 		}
 		for _, destination := range s.Destinations {
-			if c := settings.Destination(destination); c != nil && !c.Disabled {
+			if q.enabled(destination) {
 				d.Destinations = append(d.Destinations, destination)
 			}
 		}
@@ -84,6 +84,15 @@ func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deleti
 		return d, badRequest("sources", "none of the selected sources has an enabled destination")
 	}
 	return d, nil
+}
+
+// enabled reports whether a destination of no tenant exists and is enabled.
+func (q *request) enabled(id string) bool {
+	if c := q.config.Settings().Destination(id); c != nil {
+		return !c.Disabled
+	}
+	own, ok := q.config.Tenants.FindOwn(id)
+	return ok && !own.Disabled
 }
 
 func eraseUser(q *request, asked *api.Erasure) (any, error) {

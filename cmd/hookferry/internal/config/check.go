@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -131,23 +130,22 @@ func (r *reader) certificate(key string, c *Certificate) {
 }
 
 // clientTLS checks t, and returns the TLS settings that its files describe.
-func (r *reader) clientTLS(key string, t *ClientTLS) *tls.Config {
-	config := &tls.Config{}
-	if t.Cert.Secret != "" || t.Key.Secret != "" || r.unreadable(key+".certificate") || r.unreadable(key+".key") {
-		own := &Certificate{Cert: t.Cert, Key: t.Key}
-		if r.certificate(key, own); own.Pair != nil {
-			config.Certificates = []tls.Certificate{*own.Pair}
-		}
+func (r *reader) clientTLS(key string, t *ClientTLS) *webhook.TLS {
+	made, err := (&webhook.PEM{Certificate: t.Cert.Reveal(), Key: t.Key.Reveal(), CA: t.CA.Reveal()}).Parse()
+	r.refuse(t.Cert.Secret == "" && t.Key.Secret == "" && r.unreadable(key+".certificate"), key+".key", "is required")
+	r.refuse(t.Cert.Secret == "" && t.Key.Secret == "" && r.unreadable(key+".key"), key+".certificate", "is required")
+	if err != nil {
+		r.refused(strings.TrimSuffix(key, ".tls"), err)
+		return nil
 	}
-	if t.CA.Secret != "" {
-		config.RootCAs = x509.NewCertPool()
-		r.refuse(!config.RootCAs.AppendCertsFromPEM([]byte(t.CA.Secret)), key+".ca", "holds no certificate in PEM")
-	}
-	return config
+	return made
 }
 
 // Config returns the TLS settings that the files describe. Call it only after Complete.
-func (t *ClientTLS) Config() *tls.Config { return newReader("", nil).clientTLS("", t) }
+func (t *ClientTLS) Config() *tls.Config {
+	made := newReader("", nil).clientTLS("", t)
+	return &tls.Config{Certificates: made.Certificates, RootCAs: made.RootCAs}
+}
 
 // ProxyURL returns the setting Proxy as a URL. It returns nil if no proxy is set, or if the setting
 // is not a URL; Complete reports the latter.
@@ -205,10 +203,9 @@ func (r *reader) destination(key string, d *Destination) {
 	made := d.Destination()
 	w := &made
 	w.ID, w.Secret, w.StandardSecrets, w.Retries = d.ID, d.Secret, d.StandardSecrets, cmp.Or(d.Retries, r.retries)
-	w.Trusted = !r.literal // the operator wrote the configuration, but not the documents
+	w.Trusted = true // the operator wrote the configuration
 	if d.TLS != nil {
-		config := r.clientTLS(under(key, "tls"), d.TLS)
-		w.TLS = &webhook.TLS{Certificates: config.Certificates, RootCAs: config.RootCAs}
+		w.TLS = r.clientTLS(under(key, "tls"), d.TLS)
 	}
 	err := w.Validate()
 	r.refused(key, err)

@@ -651,44 +651,29 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestParseDestination(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Setenv("HOOKFERRY_SENTINEL", "SENTINEL")
-	secret := write(t, "SENTINEL")
 	endpoints := []any{map[string]any{"url": "https://a.example/"}}
 	for _, tt := range []struct {
 		name     string
 		document map[string]any
 		want     []string // keys of the problems
 	}{
-		{"an endpoint", map[string]any{"endpoints": endpoints}, nil},
+		{"nothing", map[string]any{}, nil},
 		{"all kinds of values", map[string]any{
-			"id": "crm", "disabled": true, "endpoints": endpoints, "secret": "s", "timeout": "2s", "window": "1h", "maxRate": 0.5, "maxConcurrent": 3.0,
-			"netHTTP": true, "filter": map[string]any{"include": []any{"track:\U0001f600 <&> \u2028*"}},
+			"disabled": true, "endpoints": endpoints, "secret": "s", "standardSecrets": []any{"a"}, "timeout": "2s", "window": "1h", "maxRate": 0.5, "maxConcurrent": 3.0,
+			"netHTTP": true, "filter": map[string]any{"include": []any{"track:\U0001f600 <&> \u2028*"}}, "sources": []any{"web"}, "tls": map[string]any{"ca": "x"},
+			"retries": map[string]any{"standard": true}, "batch": map[string]any{"maxEvents": 5, "maxBytes": "1KB", "maxWait": "1s"},
 		}, nil},
-		{"nothing", map[string]any{}, []string{"endpoints"}},
-		{"no id", map[string]any{"id": "", "endpoints": endpoints}, []string{"id"}},
+		{"keys that only answers have", map[string]any{"id": "x", "tenant": "acme", "version": "1"}, []string{"id", "tenant", "version"}},
 		{"an unknown key", map[string]any{"endpoints": endpoints, "secrets": "SENTINEL"}, []string{"secrets"}},
-		{"null", map[string]any{"endpoints": endpoints, "secret": nil}, []string{"secret"}},
-		{"several", map[string]any{"endpoints": []any{map[string]any{"url": "ftp://SENTINEL@a.example/"}}, "timeout": "SENTINEL"}, []string{"timeout", "endpoints[0].url"}},
-		{"sources", map[string]any{"endpoints": endpoints, "sources": []any{"web", "app"}}, nil},
-		{"sources that are no list", map[string]any{"endpoints": endpoints, "sources": "SENTINEL"}, []string{"sources"}},
-		{"sources that are no names", map[string]any{"endpoints": endpoints, "sources": []any{"web", 1, "web"}}, []string{"sources[1]", "sources[2]"}},
-		{"URLs with what cannot be seen", map[string]any{"endpoints": []any{
-			map[string]any{"url": "http://a.example/SENTINEL "}, map[string]any{"url": "http://a.example/SENTINEL\u200b"}, map[string]any{"url": "\ufeffhttp://a.example/"},
-		}}, []string{"endpoints[0].url", "endpoints[1].url", "endpoints[2].url"}},
-		{"addresses that are not public", map[string]any{"endpoints": []any{
-			map[string]any{"url": "http://LocalHost:9000/"}, map[string]any{"url": "http://10.1.2.3/"}, map[string]any{"url": "http://192.168.1.1/"},
-			map[string]any{"url": "http://[::1]/"}, map[string]any{"url": "http://[::ffff:169.254.169.254]/"},
-		}}, []string{"endpoints[0].url", "endpoints[2].url", "endpoints[3].url", "endpoints[4].url"}},
-		{"names that the forwarder translates to localhost", map[string]any{"endpoints": []any{
-			map[string]any{"url": "http://ｌｏｃａｌｈｏｓｔ:8081/"}, map[string]any{"url": "http://ⓛⓞⓒⓐⓛⓗⓞⓢⓣ/"}, map[string]any{"url": "http://localhoﬆ/"},
-			map[string]any{"url": "http://b\u00fccher.example/"},
-		}}, []string{"endpoints[0].url", "endpoints[1].url", "endpoints[2].url"}},
-		{"a host that is no valid name", map[string]any{"endpoints": []any{map[string]any{"url": "http://a\u05d0.example/"}}}, []string{"endpoints[0].url"}},
-		{"a file as a certificate", map[string]any{"endpoints": endpoints, "tls": map[string]any{"ca": secret}}, []string{"tls.ca"}},
+		{"an unknown key with null", map[string]any{"secrets": nil}, []string{"secrets"}},
+		{"null below a key", map[string]any{"filter": map[string]any{"include": nil}}, []string{"filter.include"}},
+		{"several", map[string]any{"timeout": "SENTINEL", "maxRate": "SENTINEL"}, []string{"maxRate", "timeout"}},
+		{"sources that are no list", map[string]any{"sources": "SENTINEL"}, []string{"sources"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := ParseDestination(tt.document, &Webhooks{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+			err := Parse(tt.document, new(Document))
 			var got []string
 			var wrong *Error
 			if errors.As(err, &wrong) {
@@ -696,32 +681,45 @@ func TestParseDestination(t *testing.T) {
 					got = append(got, p.Key)
 				}
 			}
-			if !slices.Equal(got, tt.want) || err != nil && strings.Contains(err.Error(), "SENTINEL") {
-				t.Errorf("ParseDestination: %v, want problems of %v", err, tt.want)
+			if slices.Sort(got); !slices.Equal(got, tt.want) || err != nil && strings.Contains(err.Error(), "SENTINEL") {
+				t.Errorf("Parse: %v, want problems of %v", err, tt.want)
 			}
 		})
 	}
 
-	// ParseDestination takes references to files and variables of the server literally.
+	// Parse takes references to files and variables of the server literally.
+	secret := write(t, "SENTINEL")
 	for _, text := range []string{"file:" + secret, "${HOOKFERRY_SENTINEL}", "${"} {
-		d, err := ParseDestination(map[string]any{"endpoints": endpoints, "secret": text}, new(Webhooks))
-		if err != nil || d.Webhook.Secret.Reveal() != text {
-			t.Errorf("ParseDestination of the secret %q: error %v, or another secret, want the text itself", text, err)
+		var d Document
+		err := Parse(map[string]any{"secret": text, "tls": map[string]any{"ca": text}, "endpoints": []any{map[string]any{"url": text}}}, &d)
+		if err != nil || d.Secret.Reveal() != text || d.TLS.CA != text || d.Endpoints[0].URL != text {
+			t.Errorf("Parse of %q: error %v, or another text, want the text itself", text, err)
 		}
+	}
+
+	// A key replaces all that was below it, and null stands for zero.
+	d := Document{Sources: []string{"web"}}
+	d.Filter, d.Timeout, d.Endpoints = webhook.Filter{Include: []string{"page"}}, webhook.Duration(time.Second), []webhook.Endpoint{{URL: "https://a.example/", Headers: map[string]string{"A": "b"}}}
+	d.Retries = webhook.StandardRetries()
+	err := Parse(map[string]any{"filter": map[string]any{"exclude": []any{"track"}}, "timeout": nil, "endpoints": []any{map[string]any{"url": "https://b.example/"}}, "retries": map[string]any{"window": "1h"}}, &d)
+	want := Document{Sources: []string{"web"}}
+	want.Filter.Exclude, want.Endpoints, want.Retries = []string{"track"}, []webhook.Endpoint{{URL: "https://b.example/"}}, &webhook.Retries{Window: time.Hour}
+	if diff := cmp.Diff(want, d); err != nil || diff != "" {
+		t.Errorf("Parse: error %v, document (-want +got):\n%s", err, diff)
 	}
 }
 
-func FuzzParseDestination(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"endpoints": [{"url": "https://a.example/", "headers": {"A": "b"}}], "secret": "s", "timeout": "2s"}`))
-	f.Add([]byte(`{"id": "\ud83d\ude00\u0000\u007f\u0085\ufffe", "tls": {"ca": "x"}, "maxRate": 1e300}`))
+	f.Add([]byte(`{"name": "\ud83d\ude00\u0000\u007f\u0085\ufffe", "tls": {"ca": "x"}, "maxRate": 1e300}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var document map[string]any
 		if json.Unmarshal(text, &document) != nil {
 			return
 		}
-		d, err := ParseDestination(document, new(Webhooks))
-		if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() || err == nil && d.Webhook == nil {
-			t.Errorf("ParseDestination = %v, error %v of type %T, want a webhook or an *Error", d, err, err)
+		err := Parse(document, new(Document))
+		if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() {
+			t.Errorf("Parse returned the error %v of type %T, want an *Error", err, err)
 		}
 	})
 }

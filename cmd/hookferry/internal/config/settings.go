@@ -228,9 +228,8 @@ type Destination struct {
 	TLS             *ClientTLS         `yaml:"tls"`
 
 	// Webhook is the destination as the forwarder gets it. Complete sets it, and Keep replaces it by
-	// that of the settings in use if nothing has changed. It is nil for an invalid stored document.
+	// that of the settings in use if nothing has changed.
 	Webhook *webhook.Destination
-	Stored  *Stored // nil for a destination of the configuration file
 }
 
 // Shown returns a URL without user, query and fragment, which may hold credentials.
@@ -307,8 +306,8 @@ func (s *Settings) Destination(id string) *Destination {
 	return &s.Destinations[i]
 }
 
-// A Directory has the destinations of the settings in use, and those of tenants. The destinations
-// of the settings have no tenant. They hide a tenant's destination with the same id.
+// A Directory has the destinations of the settings in use, and those in the store. The destinations of
+// the settings have no tenant. They hide others with the same id.
 type Directory struct {
 	Settings func() *Settings // returns those in use
 	Tenants  *tenants.Directory
@@ -316,16 +315,12 @@ type Directory struct {
 
 var _ webhook.LiveDirectory = Directory{}
 
-// Destination implements webhook.Directory. A destination with an invalid document is unknown.
+// Destination implements webhook.Directory.
 func (d Directory) Destination(ctx context.Context, id string) (webhook.Destination, error) {
-	own := d.Settings().Destination(id)
-	switch {
-	case own == nil:
-		return d.Tenants.Destination(ctx, id)
-	case own.Webhook == nil:
-		return webhook.Destination{}, webhook.ErrUnknownDestination
+	if own := d.Settings().Destination(id); own != nil {
+		return *own.Webhook, nil
 	}
-	return *own.Webhook, nil
+	return d.Tenants.Destination(ctx, id)
 }
 
 // Destinations implements webhook.Directory.

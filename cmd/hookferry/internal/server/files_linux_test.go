@@ -61,7 +61,7 @@ func TestFileLimitCountsStoredDestinations(t *testing.T) {
 		if err := s.stop(); err != nil {
 			t.Fatal(err)
 		}
-		if s = w.start("limits: {connections: 380}\n" + manyFiles); !strings.Contains(s.text(), "limit=700 needed=701") {
+		if s = w.start("limits: {connections: 380}\n" + manyFiles); !strings.Contains(s.text(), "limit=700 needed=764") {
 			t.Errorf("the server does not warn; the log:\n%s", s.text())
 		}
 	})

@@ -20,29 +20,28 @@ func (s *server) use(next *config.Settings) {
 		next.Restart = next.AwaitRestart(s.Settings)
 	}
 	s.Level.Set(next.Log.Level)
+	before := s.given
 	s.given = next
-	s.join()
-}
-
-// useStored replaces the destinations that come from the store.
-func (s *server) useStored(all []*config.Destination) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stored = all
-	s.join()
-}
-
-// join puts the given settings into effect, with the destinations of the store. Destinations that have
-// changed are attempted at once. The caller holds s.mu.
-func (s *server) join() {
-	all := s.given.With(s.stored)
-	before := s.settings.Swap(all)
-	s.sources.use(all)
+	s.joinLocked()
 	if s.forwarder == nil { // at the start
 		return
 	}
 	s.forwarder.Recheck("") // also for those that are deleted, which need no attempt
-	s.forwarder.Recheck("", before.Changed(all)...)
+	s.forwarder.Recheck("", before.Changed(next)...)
+}
+
+// join puts the given settings into effect, with the routes to the destinations in the store.
+func (s *server) join() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joinLocked()
+}
+
+// joinLocked is join for a caller that holds s.mu.
+func (s *server) joinLocked() {
+	all := s.given.With(s.tenants.Routes())
+	s.settings.Store(all)
+	s.sources.use(all)
 }
 
 // reload reads the settings again, uses them if they are valid, and returns a Watch of their files.
@@ -61,7 +60,7 @@ func (s *server) reload() *config.Watch {
 		old := *s.given
 		old.Error = err.Error()
 		s.given = &old
-		s.join()
+		s.joinLocked()
 		return config.NewWatch(next)
 	}
 	s.use(next)

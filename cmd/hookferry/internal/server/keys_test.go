@@ -8,9 +8,19 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
 )
+
+// keyServer returns a server with these destinations in its settings, and none in its store.
+func keyServer(t *testing.T, list ...config.Destination) *server {
+	settings := &config.Settings{Destinations: list}
+	directory := testkit.Must(tenants.New(testkit.Must(memqueue.Open(memqueue.Config{})), tenants.Config{}))
+	return &server{directory: config.Directory{Settings: func() *config.Settings { return settings }, Tenants: directory}}
+}
 
 // TestServeKeysServesPublicKeysOnly shows that the server publishes the public keys of a
 // destination, and nothing of a shared secret.
@@ -23,9 +33,7 @@ func TestServeKeysServesPublicKeysOnly(t *testing.T) {
 	of := func(id string, secrets ...signature.Secret) config.Destination {
 		return config.Destination{ID: id, Webhook: &webhook.Destination{ID: id, StandardSecrets: secrets}}
 	}
-	settings := &config.Settings{Destinations: []config.Destination{
-		of("a", signature.NewStandardSecret(), private), of("b/c", private), of("shared", signature.NewStandardSecret()),
-	}}
+	s := keyServer(t, of("a", signature.NewStandardSecret(), private), of("b/c", private), of("shared", signature.NewStandardSecret()))
 	const none = `{"keys":[]}` + "\n"
 	one := `{"keys":["` + public + `"]}` + "\n"
 	for _, tt := range []struct {
@@ -43,7 +51,7 @@ func TestServeKeysServesPublicKeysOnly(t *testing.T) {
 		{"GET", "/v1/keys", 0, ""},
 	} {
 		w := httptest.NewRecorder()
-		served := serveKeys(w, httptest.NewRequest(tt.method, tt.path, nil), settings)
+		served := s.serveKeys(w, httptest.NewRequest(tt.method, tt.path, nil))
 		if served != (tt.status != 0) || served && (w.Code != tt.status || w.Body.String() != tt.want) {
 			t.Errorf("serveKeys of %s %s = %v, status %d, body %s, want status %d (0: not served), body %s", tt.method, tt.path, served, w.Code, w.Body, tt.status, tt.want)
 		}
@@ -55,13 +63,14 @@ func TestServeKeysServesPublicKeysOnly(t *testing.T) {
 func TestKeyRequestsShareTheProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const requests = 1000
+	s := keyServer(t)
 	var served [2]atomic.Int64
 	var serving sync.WaitGroup
 	for i := range served {
 		serving.Go(func() {
 			r := httptest.NewRequest("GET", "/v1/keys/other", nil)
 			for range requests {
-				serveKeys(httptest.NewRecorder(), r, new(config.Settings))
+				s.serveKeys(httptest.NewRecorder(), r)
 				served[i].Add(1)
 			}
 			if n := served[1-i].Load(); n < requests/2 {

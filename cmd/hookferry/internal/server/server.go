@@ -6,8 +6,8 @@
 // Counts and limits of a source continue under its name. The forwarder keeps the deliveries of a
 // destination that is removed. A destination of the settings hides one of the store with its id.
 //
-// Tenants and their destinations are documents of the store, which package tenants reads on demand. Their
-// events come by publisher.
+// The destinations that the admin API makes, tenants and their destinations are documents of the store,
+// which package tenants reads on demand. Events of tenants come by publisher.
 //
 // NewHTTP and the type conns bound what a client can use; readiness says when the server is ready.
 package server
@@ -37,7 +37,6 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/metrics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/page"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/tracing"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
@@ -81,7 +80,7 @@ type server struct {
 	Options
 	name      string // the name among the servers of the store
 	started   time.Time
-	settings  atomic.Pointer[config.Settings] // given and stored, joined
+	settings  atomic.Pointer[config.Settings] // given, whose sources have the destinations in the store, too
 	sources   sources
 	ready     readiness
 	access    accessLog
@@ -93,12 +92,11 @@ type server struct {
 	metrics   *metrics.Metrics // nil without metrics
 	tracer    *tracing.Tracer  // nil without tracing
 
-	destinations *stored.Destinations
-	tenants      *tenants.Directory
+	tenants   *tenants.Directory
+	directory config.Directory
 
-	mu     sync.Mutex            // guards given and stored
-	given  *config.Settings      // the settings of the file or the flags
-	stored []*config.Destination // the destinations in the store
+	mu    sync.Mutex       // guards given
+	given *config.Settings // the settings of the file or the flags
 
 	running sync.WaitGroup
 	ended   chan error // has room for the result of each part that run starts
@@ -147,10 +145,16 @@ func Run(ctx context.Context, o Options) (err error) {
 			s.send.Data = first.Data
 		}
 	}
+	limits := tenants.Config{AllowAddresses: first.Webhooks.Allow, Routed: s.join, Logger: s.Logger}
+	if retries := first.Webhooks.Retries; retries != nil {
+		limits.Timeout, limits.Window = retries.Timeout, retries.Window
+	}
+	if s.tenants, err = tenants.New(s.store.Store, limits); err != nil {
+		return err
+	}
+	s.directory = config.Directory{Settings: s.settings.Load, Tenants: s.tenants}
 	s.use(first)
-	if s.destinations, err = stored.Open(ctx, stored.Config{
-		Store: s.store.Store, Webhooks: &first.Webhooks, Changed: s.useStored, Logger: s.Logger,
-	}); err != nil {
+	if err := s.tenants.Load(ctx); err != nil {
 		return fmt.Errorf("reading the destinations in the store: %w", err)
 	}
 	if err := s.assemble(ctx); err != nil {
@@ -172,7 +176,6 @@ func Run(ctx context.Context, o Options) (err error) {
 	following, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFollowing()
 	s.run(func() error { s.follow(following); return nil })
-	s.running.Go(func() { s.destinations.Follow(following) })
 	if s.feed != nil {
 		s.running.Go(func() { s.feed.Run(following, s.store.Store) })
 	}
@@ -237,19 +240,10 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		}
 		watching = append(watching, s.tracer.Deliveries)
 	}
-	retries := settings.Webhooks.Retries
-	limits := tenants.Config{AllowAddresses: settings.Webhooks.Allow, Logger: s.Logger}
-	if retries != nil {
-		limits.Timeout, limits.Window = retries.Timeout, retries.Window
-	}
-	s.tenants, err = tenants.New(s.store.Store, limits)
-	if err != nil {
-		return err
-	}
 	c := webhook.Config{
 		Note:            s.note,
 		Store:           s.store.Store,
-		Directory:       config.Directory{Settings: s.settings.Load, Tenants: s.tenants},
+		Directory:       s.directory,
 		ServiceName:     settings.Webhooks.Name,
 		AllowAddresses:  settings.Webhooks.Allow,
 		Proxy:           settings.Webhooks.ProxyURL(),
@@ -257,7 +251,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		DisableGone:     true,
 		DisableAfter:    settings.Webhooks.DisableAfter,
 		BuryDisabled:    settings.Webhooks.WhenDisabled == config.Dead,
-		Retries:         retries,
+		Retries:         settings.Webhooks.Retries,
 		BacklogMaxAge:   settings.Backlog.MaxAge,
 		BacklogMaxBytes: int64(settings.Backlog.MaxBytes),
 		DeadMaxAge:      settings.DeadLetters.MaxAge,
@@ -311,7 +305,7 @@ func (s *server) public(l net.Listener) (*http.Server, *conns, error) {
 	}
 	server, clients := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !serveKeys(w, r, s.settings.Load()) && !customers.serve(w, r) {
+			if !s.serveKeys(w, r) && !customers.serve(w, r) {
 				taken.ServeHTTP(w, r)
 			}
 		}))
@@ -356,7 +350,6 @@ func (s *server) private(l net.Listener) *http.Server {
 		Feed:      s.feed,
 		Node:      s.node,
 		Settings:  s.settings.Load,
-		Stored:    s.destinations,
 		Tenants:   s.tenants,
 		Sources:   s.sources.list,
 		Calls:     s.sources.calls,
@@ -405,6 +398,9 @@ func (s *server) announce(calls, control net.Listener, process int64) {
 		for _, e := range d.Endpoints {
 			s.Logger.Info("forwarding", "webhook", config.Shown(e.URL), "signed", d.Secret != "" || len(d.StandardSecrets) > 0, "destination", d.ID)
 		}
+	}
+	if n := s.tenants.CountOwned(); n > 0 {
+		s.Logger.Info("forwarding to destinations in the store", "count", n)
 	}
 	s.Logger.Info("memory and disk have bounds", "process_memory", shown(process), "request_memory", shown(s.memory), "store", shown(s.store.bound))
 	if control != nil {

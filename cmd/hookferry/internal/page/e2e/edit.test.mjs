@@ -47,7 +47,7 @@ test('a destination is made in the page, and gets a sample and a call that are s
   const url = page.getByLabel('URL', { exact: true })
   await url.fill('http://10.0.0.1/hook')
   await page.getByRole('button', { name: 'Create' }).click()
-  await page.locator('.field', { has: url }).getByText('10.0.0.1 is not public').waitFor()
+  await page.locator('.field', { has: url }).getByText('10.0.0.1, which is not a public address').waitFor()
   assert.equal(await url.getAttribute('aria-invalid'), 'true')
   assert.ok(await url.evaluate((node) => node === document.activeElement), 'the field that is wrong has no focus')
   assert.equal(await page.getByText('endpoints[0]').count(), 0)
