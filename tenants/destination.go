@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"reflect"
@@ -147,14 +148,18 @@ func (d *Directory) Update(ctx context.Context, in Destination, by string) (Dest
 
 // Rotate gives a destination a new secret, which is returned only here. The old ones sign beside it
 // for the time overlap, usually DefaultOverlap, and are then removed. With zero they are removed at
-// once. At most webhook.MaxStandardSecrets stay.
+// once. The error is ErrTooMany if more than webhook.MaxStandardSecrets would sign: no rotation takes
+// back a secret before its time is over.
 func (d *Directory) Rotate(ctx context.Context, id string, overlap time.Duration, by string) (Destination, signature.Secret, error) {
 	r, err := d.record(ctx, id)
 	if err != nil {
 		return Destination{}, "", err
 	}
-	secret := r.rotate(overlap)
-	if len(r.valid()) > 1 {
+	secret, err := r.rotate(overlap)
+	if err != nil {
+		return Destination{}, "", err
+	}
+	if len(r.Secrets) > 1 {
 		if _, err = d.set(ctx, expiryFolder, expiryName(r.Secrets[1].Until, id), 0, struct{}{}); err != nil && !errors.Is(err, ErrConflict) {
 			return Destination{}, "", err
 		}
@@ -265,8 +270,9 @@ func (r *record) destination(t *Tenant) webhook.Destination {
 	return made
 }
 
-// rotate puts a new secret in front of the others, which end after the time overlap.
-func (r *record) rotate(overlap time.Duration) signature.Secret {
+// rotate puts a new secret in front of the others, which end after the time overlap, and removes those
+// whose time is over.
+func (r *record) rotate(overlap time.Duration) (signature.Secret, error) {
 	made, until := signature.NewStandardSecret(), time.Now().Add(overlap).UTC().Truncate(time.Microsecond)
 	for i := range r.Secrets {
 		if s := &r.Secrets[i]; s.Until.IsZero() || until.Before(s.Until) {
@@ -274,8 +280,12 @@ func (r *record) rotate(overlap time.Duration) signature.Secret {
 		}
 	}
 	r.Secrets = slices.Insert(r.Secrets, 0, secret{Key: made.Reveal()})
-	r.Secrets = r.Secrets[:min(len(r.Secrets), webhook.MaxStandardSecrets)]
-	return made
+	r.Secrets = r.valid()
+	if most := webhook.MaxStandardSecrets; len(r.Secrets) > most {
+		next := slices.MinFunc(r.Secrets[1:], func(a, b secret) int { return a.Until.Compare(b.Until) }).Until
+		return "", fmt.Errorf("%w secrets that sign: the limit is %d; the next one ends at %s", ErrTooMany, most, next.Format(time.RFC3339))
+	}
+	return made, nil
 }
 
 // valid returns the secrets whose time is not over.

@@ -54,7 +54,8 @@ var (
 	ErrUnreadable = errors.New("tenants: the document is not readable")
 	// ErrTooLarge says that a document has more bytes than one of a store may have.
 	ErrTooLarge = errors.New("tenants: the settings are too large")
-	// ErrTooMany says that a tenant has as many destinations, or tokens, as it may have.
+	// ErrTooMany says that a tenant has as many destinations, or tokens, as it may have, or that as many
+	// secrets of a destination sign as can.
 	ErrTooMany = errors.New("tenants: the tenant has too many")
 )
 

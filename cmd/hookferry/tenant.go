@@ -99,9 +99,9 @@ func tenantPortal(c *command) action {
 }
 
 func listTenantDestinations(c *command) action {
-	t := &table{columns: []column{{title: "DESTINATION"}, {title: "URL", flexible: true}, {title: "TYPES", spare: 1}, {title: "STATE"}}}
+	t := &table{columns: []column{{title: "DESTINATION"}, {title: "NAME", spare: 2}, {title: "URL", flexible: true}, {title: "TYPES", spare: 1}, {title: "STATE"}}}
 	return below(c, api.TenantDestinationsPath, t, func(d api.TenantDestination) []any {
-		return []any{d.ID, d.Endpoints[0].URL, cmp.Or(strings.Join(d.Filter.Include, " "), "*"), destinationState(d)}
+		return []any{d.ID, d.Name, d.Endpoints[0].URL, cmp.Or(strings.Join(d.Filter.Include, " "), "*"), destinationState(d)}
 	})
 }
 
@@ -141,6 +141,9 @@ func writeTenantDestination(s screen, d api.TenantDestination) {
 		s.fields(width, "endpoint", e.URL, "  headers", strings.Join(e.Headers, ", "))
 	}
 	writeSettings(s, width, &d.Settings)
+	for _, until := range d.OldSecrets {
+		s.fields(width, "old secret", "signs beside the newest one until "+until.UTC().Format(time.RFC3339))
+	}
 	writeChanges(s, width, d.Changes)
 }
 
@@ -167,10 +170,12 @@ func createTenantDestination(c *command) action {
 			Settings: webhook.Settings{Endpoints: endpoints, Filter: webhook.Filter{Include: *types}},
 		}
 		r := api.Request{Method: http.MethodPost, Path: api.Path(api.TenantDestinationsPath, c.args[0]), Query: by(), Body: settings}
-		return request(ctx, c, r, func(s screen, made api.NewTenantDestination) {
-			s.fields(16, "destination", made.Destination.ID, "secret", made.Secret)
-		})
+		return request(ctx, c, r, writeNewSecret)
 	})
+}
+
+func writeNewSecret(s screen, made api.NewTenantDestination) {
+	s.fields(16, "destination", made.Destination.ID, "secret", made.Secret)
 }
 
 // destinationPath fills the id of a tenant's destination into a path.
@@ -225,7 +230,7 @@ func rotateTenantSecret(c *command) action {
 		query := by()
 		query.Set(api.ParamOverlap, *overlap)
 		return api.Request{Method: http.MethodPost, Query: query}, nil
-	}, func(s screen, made api.NewTenantDestination) { s.print("%s", made.Secret) })
+	}, writeNewSecret)
 }
 
 func deleteTenantDestination(c *command) action {

@@ -242,6 +242,15 @@ func rotation(k *kit) {
 	_, third, err := k.b.Rotate(k.ctx, d.ID, 0, "bob")
 	k.fine(err)
 	secrets(third.Reveal())
+	all := []string{third.Reveal()}
+	for range webhook.MaxStandardSecrets - 1 {
+		_, s, err := k.b.Rotate(k.ctx, d.ID, time.Hour, "bob")
+		k.fine(err)
+		all = slices.Insert(all, 0, s.Reveal())
+	}
+	_, _, err = k.b.Rotate(k.ctx, d.ID, time.Hour, "bob")
+	k.want("Rotate of as many secrets as can sign", err, tenants.ErrTooMany)
+	secrets(all...)
 	k.fine(k.a.DeleteTenant(k.ctx, "acme", "ann"))
 }
 

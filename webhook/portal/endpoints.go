@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -313,6 +314,9 @@ func rotateSecret(q *request) (any, error) {
 		return nil, err
 	}
 	d, secret, err := q.h.config.Tenants.Rotate(q.r.Context(), d.ID, q.h.config.Overlap, q.actor)
+	if errors.Is(err, tenants.ErrTooMany) {
+		return nil, &failure{http.StatusConflict, "too_many", "As many secrets sign as can. Try again when an old one has ended.", nil}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -219,7 +219,9 @@ func getTenantDestination(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return destinationOf(&d, q.held()), nil
+	shown := destinationOf(&d, q.held())
+	shown.OldSecrets, err = q.config.Tenants.OldSecrets(q.Context(), d.ID)
+	return shown, err
 }
 
 func changeTenantDestination(q *request, body *document) (any, error) {

@@ -625,6 +625,8 @@ type TenantDestination struct {
 	tenants.Destination
 	Endpoints []ShownEndpoint `json:"endpoints"`
 	Held      *webhook.Hold   `json:"held,omitempty"` // why its deliveries wait although they are due
+	// OldSecrets has the times when old secrets stop signing; only in the answer about one destination.
+	OldSecrets []time.Time `json:"oldSecrets,omitempty"`
 }
 
 // TenantDestinationSettings are the settings of a new destination. A request that changes one has
