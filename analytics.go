@@ -181,7 +181,7 @@ type Client struct {
 	startErr error
 	retryAt  time.Time // before this time, calls return startErr; later, a call sets up again
 
-	queue
+	queue queue
 }
 
 // New returns a client for the source that writeKey belongs to. An empty writeKey means the
@@ -197,9 +197,9 @@ func (c *Client) begin() error {
 	}
 	err := c.setUpOnce()
 	if err == nil {
-		c.lock()
-		defer c.unlock()
-		c.dispatch()
+		c.queue.lock()
+		defer c.queue.unlock()
+		c.queue.dispatch()
 	}
 	return err
 }
@@ -239,33 +239,33 @@ func (c *Client) setUp() (*reporter, error) {
 	report := newReporter(conf.log)
 	var disk spooler
 	var spooled []*batch
-	if conf.spoolDir != "" && !c.isClosed() {
+	if conf.spoolDir != "" && !c.queue.isClosed() {
 		if disk, spooled, err = openSpooler(conf, report); err != nil {
 			return report, err
 		}
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	c.lock()
-	c.conf = conf
-	c.report = report
-	c.ctx, c.cancel = ctx, cancel
-	c.timer = time.AfterFunc(conf.flushAfter, c.makeDue) // each batch restarts it
-	c.checker = time.AfterFunc(checkPause, c.checkOften)
-	c.watching = true
+	c.queue.lock()
+	c.queue.conf = conf
+	c.queue.report = report
+	c.queue.ctx, c.queue.cancel = ctx, cancel
+	c.queue.timer = time.AfterFunc(conf.flushAfter, c.queue.makeDue) // each batch restarts it
+	c.queue.checker = time.AfterFunc(checkPause, c.queue.checkOften)
+	c.queue.watching = true
 	for range maxUploads {
-		c.idle = append(c.idle, newUploader(&c.queue))
+		c.queue.idle = append(c.queue.idle, newUploader(&c.queue))
 	}
-	c.starts = make([]*uploader, 0, maxUploads)
-	c.throttle.q, c.outage.q, c.outage.limit = &c.queue, &c.queue, maxUploads
-	closed := c.closed // by an earlier Shutdown, which had nothing to wait for
+	c.queue.starts = make([]*uploader, 0, maxUploads)
+	c.queue.throttle.q, c.queue.outage.q, c.queue.outage.limit = &c.queue, &c.queue, maxUploads
+	closed := c.queue.closed // by an earlier Shutdown, which had nothing to wait for
 	if !closed {
-		c.spooler, c.spooled = disk, spooled
+		c.queue.spooler, c.queue.spooled = disk, spooled
 		for _, b := range spooled {
-			c.count.Recovered += uint64(b.n)
-			c.count.Spooled += b.n
+			c.queue.count.Recovered += uint64(b.n)
+			c.queue.count.Spooled += b.n
 		}
 	}
-	c.unlock()
+	c.queue.unlock()
 	if closed {
 		disk.close()
 	}

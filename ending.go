@@ -59,8 +59,8 @@ func (c *Client) Flush(ctx context.Context) error {
 			return err
 		}
 	}
-	w := c.flushAll(false)
-	c.checkSpool(true)
+	w := c.queue.flushAll(false)
+	c.queue.checkSpool(true)
 	w.wait(ctx)
 	return w.result(ctx.Err())
 }
@@ -80,20 +80,20 @@ func (c *Client) Flush(ctx context.Context) error {
 // times, also at once. Of calls that wait at the same time, the earliest deadline applies
 // to all.
 func (c *Client) Shutdown(ctx context.Context) error {
-	w := c.flushAll(true)
-	c.checkSpool(true)
-	c.resolveUnreachable()
+	w := c.queue.flushAll(true)
+	c.queue.checkSpool(true)
+	c.queue.resolveUnreachable()
 	w.wait(ctx)
 	cut := ctx.Err()
 	if len(w.pending) > 0 || w.sum.Spooled > 0 {
-		c.checkSpool(true)
-		c.cancelUploads(w)
+		c.queue.checkSpool(true)
+		c.queue.cancelUploads(w)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
 		defer cancel()
 		w.wait(grace)
 	}
 	if len(w.pending) == 0 {
-		c.uploads.Wait()
+		c.queue.uploads.Wait()
 		c.release()
 	}
 	return w.result(cut)
@@ -166,13 +166,13 @@ func (q *queue) cancelUploads(w *waiter) {
 
 // release frees the resources of a closed client that has no messages in memory.
 func (c *Client) release() {
-	c.lock()
-	conf, report, disk := c.conf, c.report, c.spooler
-	c.released = true
-	if c.throttle.timer != nil {
-		c.throttle.timer.Stop()
+	c.queue.lock()
+	conf, report, disk := c.queue.conf, c.queue.report, c.queue.spooler
+	c.queue.released = true
+	if c.queue.throttle.timer != nil {
+		c.queue.throttle.timer.Stop()
 	}
-	c.unlock()
+	c.queue.unlock()
 	if conf == nil {
 		return // the client was never started
 	}

@@ -284,7 +284,7 @@ func TestCloseGivesUpAfterThirtySeconds(t *testing.T) {
 		c, _ := newTestClient(always(503))
 		track(t, c, 1)
 		// The retries might end before 30 s, so the test pauses the client for longer.
-		c.throttle.pause(time.Hour)
+		c.queue.throttle.pause(time.Hour)
 		err := c.Close()
 		if took := time.Since(start); took != 30*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close took %v, %v, want 30 s and context.DeadlineExceeded", took, err)

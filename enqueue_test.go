@@ -58,9 +58,9 @@ func TestEnqueueReturnsWhenAnUploadMakesRoom(t *testing.T) {
 		c.MaxMemory, c.Timeout = minSpoolMemory, time.Hour
 		track(t, c, DefaultFlushAt)
 		synctest.Wait()
-		c.lock()
-		c.spooler.fail(errors.New("the disk is full")) // so that messages stay in memory
-		c.unlock()
+		c.queue.lock()
+		c.queue.spooler.fail(errors.New("the disk is full")) // so that messages stay in memory
+		c.queue.unlock()
 		m := &Track{UserId: "u", Event: strings.Repeat("e", 30000)}
 		start, err := time.Now(), error(nil)
 		for err == nil {

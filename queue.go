@@ -113,14 +113,14 @@ func (c *Client) acceptWithin(ctx context.Context, s *scratch) error {
 		err = s.err
 	}
 	if err == nil {
-		err = c.add(ctx, s.text)
+		err = c.queue.add(ctx, s.text)
 	}
 	const keep = 2 * MaxCallSize // in bytes; a message that was too large leaves a larger buffer
 	if cap(s.text) <= keep {
 		scratches.Put(s)
 	}
 	if err != nil && errors.Is(err, ErrQueueFull) {
-		c.report.refused()
+		c.queue.report.refused()
 	}
 	return err
 }

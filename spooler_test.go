@@ -215,9 +215,9 @@ func TestAFileWithOnlyDamagedMessagesCausesNoRequest(t *testing.T) {
 		if err := next.setUpOnce(); err != nil {
 			t.Fatal(err)
 		}
-		next.lock()
-		next.outage.limit, next.outage.down = 1, true
-		next.unlock()
+		next.queue.lock()
+		next.queue.outage.limit, next.queue.outage.down = 1, true
+		next.queue.unlock()
 		err := next.Flush(t.Context())
 		checkUndelivered(t, err, UndeliveredError{Dropped: 3})
 		if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
@@ -226,11 +226,11 @@ func TestAFileWithOnlyDamagedMessagesCausesNoRequest(t *testing.T) {
 		if n := col.sizes(); len(n) != 0 {
 			t.Errorf("messages per request: %v, want no request", n)
 		}
-		next.lock()
-		if !next.outage.down || next.outage.limit != 1 {
+		next.queue.lock()
+		if !next.queue.outage.down || next.queue.outage.limit != 1 {
 			t.Error("the client considers the collector back although no request succeeded")
 		}
-		next.unlock()
+		next.queue.unlock()
 		closeClient(t, next)
 	})
 }
@@ -273,18 +273,18 @@ func TestShutdownCountsBatchesMovedToDiskAfterItsDeadline(t *testing.T) {
 		c.FlushAt, c.MaxMemory = 1, minSpoolMemory
 		track(t, c, maxUploads)
 		synctest.Wait()
-		c.lock()
-		c.maintaining = true // so that no maintenance starts before the call below
-		c.unlock()
+		c.queue.lock()
+		c.queue.maintaining = true // so that no maintenance starts before the call below
+		c.queue.unlock()
 		const waiting = 30 // one full batch, and a second one
 		for range waiting {
 			if err := c.Track(&Track{UserId: "u", Event: strings.Repeat("e", 30000)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w := c.flushAll(true)
-		c.cancelUploads(w)
-		c.maintenance()
+		w := c.queue.flushAll(true)
+		c.queue.cancelUploads(w)
+		c.queue.maintenance()
 		close(stuck)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -349,9 +349,9 @@ func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {
 		c, _ := newSpoolClient(t.TempDir(), nil)
 		track(t, c, DefaultFlushAt)
 		synctest.Wait()
-		c.mu.Lock()
-		c.spooler.fail(errors.New("the disk is full"))
-		c.mu.Unlock()
+		c.queue.mu.Lock()
+		c.queue.spooler.fail(errors.New("the disk is full"))
+		c.queue.mu.Unlock()
 		track(t, c, DefaultFlushAt)
 		synctest.Wait()
 		time.Sleep(diskPause)
@@ -385,9 +385,9 @@ func TestMessagesHeldInMemoryMoveToTheDisk(t *testing.T) {
 			if err := c.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			c.lock()
-			c.spooler.fail(errors.New("the disk is full"))
-			c.unlock()
+			c.queue.lock()
+			c.queue.spooler.fail(errors.New("the disk is full"))
+			c.queue.unlock()
 			track(t, c, DefaultFlushAt)
 			test.end(t, c)
 			if s := c.Stats(); s.Unspooled != DefaultFlushAt || s.Dropped != 0 || s.Memory != 0 {
@@ -423,9 +423,9 @@ func TestMessagesHeldInMemoryGetAllAttemptsDuringAnOutage(t *testing.T) {
 		c.SpoolMax = minSpoolMax
 		track(t, c, DefaultFlushAt)
 		time.Sleep(time.Hour)
-		c.lock()
-		c.spooler.fail(errors.New("the disk is full"))
-		c.unlock()
+		c.queue.lock()
+		c.queue.spooler.fail(errors.New("the disk is full"))
+		c.queue.unlock()
 		track(t, c, DefaultFlushAt)
 		time.Sleep(diskPause)
 		m := &Track{UserId: "u", Event: strings.Repeat("e", 30000)}
@@ -482,9 +482,9 @@ func TestShutdownDuringAnOutageMovesMessagesToTheDisk(t *testing.T) {
 		c, _ := newSpoolClient(t.TempDir(), always(503))
 		track(t, c, 1)
 		time.Sleep(time.Hour)
-		c.lock()
-		c.spooler.fail(errors.New("the disk is full"))
-		c.unlock()
+		c.queue.lock()
+		c.queue.spooler.fail(errors.New("the disk is full"))
+		c.queue.unlock()
 		track(t, c, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Hour)
 		defer cancel()

@@ -43,13 +43,13 @@ func (s *Stats) drop(why Reason, count int) {
 
 // Stats returns a snapshot of the client's counts.
 func (c *Client) Stats() Stats {
-	c.lock()
-	defer c.unlock()
-	s := c.count
-	s.Memory = c.memory
+	c.queue.lock()
+	defer c.queue.unlock()
+	s := c.queue.count
+	s.Memory = c.queue.memory
 	s.ByReason = make(map[Reason]uint64, len(reasons))
 	for _, reason := range reasons {
-		s.ByReason[reason] = c.count.ByReason[reason]
+		s.ByReason[reason] = c.queue.count.ByReason[reason]
 	}
 	return s
 }

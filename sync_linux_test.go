@@ -19,12 +19,12 @@ import (
 // reads a private field of the segment, because package spool does not export the number.
 func synced(t *testing.T, c *Client) int {
 	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.collecting == nil || c.collecting.seg == nil {
+	c.queue.mu.Lock()
+	defer c.queue.mu.Unlock()
+	if c.queue.collecting == nil || c.queue.collecting.seg == nil {
 		t.Fatal("there is no collecting batch in a segment")
 	}
-	seg := reflect.ValueOf(c.collecting.seg).Elem()
+	seg := reflect.ValueOf(c.queue.collecting.seg).Elem()
 	syncing := (*sync.Mutex)(unsafe.Pointer(seg.FieldByName("syncing").UnsafeAddr()))
 	syncing.Lock()
 	defer syncing.Unlock()
@@ -257,7 +257,7 @@ func TestALogHandlerMayCallTheClient(t *testing.T) {
 				track(t, c, 1)
 				// The client makes spare files in the background. The test makes them now, so
 				// that the folder does not change while test.spoil runs.
-				if err := c.spooler.dir.Prepare(spareSegments); err != nil {
+				if err := c.queue.spooler.dir.Prepare(spareSegments); err != nil {
 					t.Fatal(err)
 				}
 				test.spoil(t, dir)

@@ -29,9 +29,9 @@ const (
 
 // An uploader sends one batch at a time, with retries.
 type uploader struct {
-	*queue
-	http retryablehttp.Client
-	pack packer
+	queue *queue
+	http  retryablehttp.Client
+	pack  packer
 
 	batch    *batch
 	sent     *batch // the batch, or the part of it that post sends
@@ -77,7 +77,7 @@ func (u *uploader) run() {
 // send makes the attempts for the batch and returns its outcome.
 func (u *uploader) send() outcome {
 	b := u.batch
-	u.probe = u.outage.isDown(b)
+	u.probe = u.queue.outage.isDown(b)
 	f := u.post(b)
 	if b.n > 1 && f.isTooLarge() {
 		return u.divide(f.attempts)
@@ -126,22 +126,22 @@ func (u *uploader) divide(attempts int) outcome {
 // post makes the attempts for b, which is the uploader's batch or a part of it, and returns its
 // outcome.
 func (u *uploader) post(b *batch) outcome {
-	ctx := u.ctx
+	ctx := u.queue.ctx
 	u.sent, u.attempts, u.lastErr = b, b.tries, nil
-	if err := u.throttle.pass(ctx); err != nil {
+	if err := u.queue.throttle.pass(ctx); err != nil {
 		return u.undelivered(err)
 	}
-	if u.conf.gzip && b.packed == nil {
+	if u.queue.conf.gzip && b.packed == nil {
 		if err := b.pack(&u.pack); err != nil {
 			return u.undelivered(err)
 		}
 	}
 	body := func() (io.Reader, error) { return b.newBody(time.Now()), nil }
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, u.conf.url.String(), body)
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, u.queue.conf.url.String(), body)
 	if err != nil {
 		return u.undelivered(err)
 	}
-	req.Header = u.conf.header.Clone()
+	req.Header = u.queue.conf.header.Clone()
 	resp, err := u.http.Do(req)
 	var answer []byte
 	if resp != nil {
@@ -164,7 +164,7 @@ func (u *uploader) undelivered(err error) outcome {
 	switch {
 	case errors.As(u.lastErr, &status) && judge(status.Code, nil) == final:
 		f.reason, f.err = ReasonRefused, u.lastErr
-	case u.ctx.Err() != nil:
+	case u.queue.ctx.Err() != nil:
 		f.reason, f.err = ReasonShutdown, errShutdown
 		if u.lastErr != nil {
 			f.err = fmt.Errorf("%w; the last attempt: %w", errShutdown, u.lastErr)
@@ -180,9 +180,9 @@ func (u *uploader) undelivered(err error) outcome {
 func (u *uploader) before(_ retryablehttp.Logger, req *http.Request, retries int) {
 	retries += u.sent.tries
 	u.attempts = retries + 1
-	u.lock()
-	u.count.Attempts++
-	u.unlock()
+	u.queue.lock()
+	u.queue.count.Attempts++
+	u.queue.unlock()
 	if retries > 0 {
 		req.Header = req.Header.Clone()
 		req.Header.Set(retryCountHeader, strconv.Itoa(retries))
@@ -207,9 +207,9 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 	if err == nil || cause == nil { // do not record an attempt that Shutdown has cut short
 		u.lastErr = met
 	}
-	u.report.attempt(ctx, u.sent.n, u.attempts, met)
+	u.queue.report.attempt(ctx, u.sent.n, u.attempts, met)
 	if cause == nil {
-		u.outage.noteAttempt(!noConnection(err), outcome{err: met, attempts: u.attempts})
+		u.queue.outage.noteAttempt(!noConnection(err), outcome{err: met, attempts: u.attempts})
 	}
 	if v != retry {
 		return false, nil
@@ -223,7 +223,7 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 		return false, cause
 	}
 	if wait := retryAfter(resp, time.Now()); wait > 0 {
-		u.throttle.pause(wait)
+		u.queue.throttle.pause(wait)
 	}
 	return !u.probe, nil
 }
@@ -234,10 +234,10 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 // collector that asks for one second after each attempt still gets attempts for two minutes on
 // average.
 func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
-	u.report.failed(u.lastErr)
+	u.queue.report.failed(u.lastErr)
 	wait := backoff(attempt)
 	if resp != nil && resp.StatusCode == http.StatusTooManyRequests {
-		u.throttle.pause(wait)
+		u.queue.throttle.pause(wait)
 	}
 	return wait
 }
@@ -247,12 +247,12 @@ func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) ti
 func (u *uploader) settle() bool {
 	b := u.batch
 	u.queue.settle(b)
-	u.lock()
-	defer u.unlock()
-	u.endUpload(b)
+	u.queue.lock()
+	defer u.queue.unlock()
+	u.queue.endUpload(b)
 	b.resolve(b.outcome, false)
 	if b.outcome.reason == "" && b.n > 0 { // b.n is 0 if the complete batch was damaged
-		u.outage.noteTaken()
+		u.queue.outage.noteTaken()
 	}
 	b.release()
 	return u.advance()
@@ -287,9 +287,9 @@ func (q *queue) endUpload(b *batch) {
 // advance gives the uploader the next batch and returns true, or makes it idle and returns
 // false. q.mu must be held.
 func (u *uploader) advance() bool {
-	u.batch = u.next()
+	u.batch = u.queue.next()
 	if u.batch == nil {
-		u.idle = append(u.idle, u)
+		u.queue.idle = append(u.queue.idle, u)
 	}
 	return u.batch != nil
 }
@@ -300,28 +300,28 @@ func (u *uploader) advance() bool {
 // already reported every message of the batch as damaged.
 func (u *uploader) load(b *batch) bool {
 	lost, err := b.seg.Load()
-	u.lock()
-	u.count.Spooled -= b.n
+	u.queue.lock()
+	u.queue.count.Spooled -= b.n
 	if err != nil {
-		u.count.Pending += b.n // until the batch is settled
-		u.unlock()
+		u.queue.count.Pending += b.n // until the batch is settled
+		u.queue.unlock()
 		b.outcome = outcome{reason: ReasonDamaged, err: err, attempts: b.tries}
 		if damage := (*spool.DamageError)(nil); !errors.As(err, &damage) {
 			b.outcome.reason = ReasonExhausted
-			u.report.spool(err)
+			u.queue.report.spool(err)
 		}
 		return false
 	}
 	b.n, b.size = b.seg.Len(), len(b.seg.Bytes())
 	b.onDisk = false
 	b.outcome = outcome{attempts: b.tries}
-	u.count.Pending += b.n
-	u.count.drop(ReasonDamaged, lost)
-	u.memory += b.footprint()
-	u.uploadingMemory += b.footprint()
-	u.unlock()
+	u.queue.count.Pending += b.n
+	u.queue.count.drop(ReasonDamaged, lost)
+	u.queue.memory += b.footprint()
+	u.queue.uploadingMemory += b.footprint()
+	u.queue.unlock()
 	if lost > 0 {
-		u.tell(Delivery{Count: lost, Attempts: b.tries, Reason: ReasonDamaged, Err: errDamaged})
+		u.queue.tell(Delivery{Count: lost, Attempts: b.tries, Reason: ReasonDamaged, Err: errDamaged})
 	}
 	return b.n > 0
 }
@@ -332,14 +332,14 @@ var errDamaged = errors.New("analytics: the message in SpoolDir does not match i
 // when b was made or somebody has deleted its file, persist first tries to copy b to the disk.
 func (u *uploader) persist(b *batch) bool {
 	if b.hasFile() {
-		return u.keep(b)
+		return u.queue.keep(b)
 	}
-	seg := u.spooler.copy(b)
+	seg := u.queue.spooler.copy(b)
 	if seg == nil {
 		return false
 	}
-	u.lock()
-	defer u.unlock()
+	u.queue.lock()
+	defer u.queue.unlock()
 	b.seg, b.buf = seg, nil
 	return true
 }
@@ -348,16 +348,16 @@ func (u *uploader) persist(b *batch) bool {
 // delivered or read. It returns true if the uploader has got another batch.
 func (u *uploader) putBack() bool {
 	b := u.batch
-	u.unload(b)
-	u.lock()
-	defer u.unlock()
-	u.endUpload(b)
-	u.markSpooled(b)
+	u.queue.unload(b)
+	u.queue.lock()
+	defer u.queue.unlock()
+	u.queue.endUpload(b)
+	u.queue.markSpooled(b)
 	b.tries = b.outcome.attempts
-	u.spooled = append(u.spooled, b) // behind the others, which b must not hold up
+	u.queue.spooled = append(u.queue.spooled, b) // behind the others, which b must not hold up
 	b.resolve(b.outcome, true)
 	if b.outcome.reason == ReasonExhausted {
-		u.outage.noteDown(b.outcome)
+		u.queue.outage.noteDown(b.outcome)
 	}
 	return u.advance()
 }

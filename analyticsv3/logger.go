@@ -18,10 +18,10 @@ type Logger interface {
 // StdLogger returns a Logger that writes to logger, with INFO or ERROR before each line.
 func StdLogger(logger *log.Logger) Logger { return stdLogger{logger} }
 
-type stdLogger struct{ *log.Logger }
+type stdLogger struct{ log *log.Logger }
 
-func (l stdLogger) Logf(format string, args ...any)   { l.Printf("INFO: "+format, args...) }
-func (l stdLogger) Errorf(format string, args ...any) { l.Printf("ERROR: "+format, args...) }
+func (l stdLogger) Logf(format string, args ...any)   { l.log.Printf("INFO: "+format, args...) }
+func (l stdLogger) Errorf(format string, args ...any) { l.log.Printf("ERROR: "+format, args...) }
 
 func defaultLogger() Logger { return StdLogger(log.New(os.Stderr, "analytics ", log.LstdFlags)) }
 

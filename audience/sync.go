@@ -78,7 +78,7 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	if err := a.announcer.forwarder.ForwardEvents(ctx, []string{a.destination}); err != nil { // only a check
 		return SyncResult{}, err
 	}
-	s := syncer{Audience: a}
+	s := syncer{audience: a}
 	err := a.announcer.roster.UpdateAudience(ctx, a.id, func(rec *Record, _ Members) error {
 		rec.begin(a.name)
 		s.generation, s.inFlight = rec.Generation, rec.InFlight
@@ -110,7 +110,7 @@ func (a *Audience) AllowShrink() *Audience {
 // A syncer does the work of one Sync, which is one generation of the audience. The users in its
 // list get this generation. When the list is complete, the members with an older generation leave.
 type syncer struct {
-	*Audience
+	audience   *Audience
 	generation uint64
 	inFlight   Chunk // as in the Record
 	room       backpressure
@@ -128,7 +128,7 @@ func (r *Record) begin(name string) {
 
 // update changes the audience, unless a later Sync owns it.
 func (s *syncer) update(ctx context.Context, f func(*Record, Members) error) error {
-	return s.announcer.roster.UpdateAudience(ctx, s.id, func(rec *Record, members Members) error {
+	return s.audience.announcer.roster.UpdateAudience(ctx, s.audience.id, func(rec *Record, members Members) error {
 		if rec.Generation != s.generation {
 			return ErrSuperseded
 		}
@@ -250,10 +250,10 @@ func (s *syncer) announce(ctx context.Context) error {
 	events := make([]event.Event, len(c.Users))
 	for i, user := range c.Users {
 		e, err := encoder.Encode(&analytics.Identify{
-			MessageId: messageID(what, c.Generation, s.id, user),
+			MessageId: messageID(what, c.Generation, s.audience.id, user),
 			Timestamp: c.At.Format(time.RFC3339Nano),
 			UserId:    user,
-			Traits:    map[string]any{s.trait: !c.Left},
+			Traits:    map[string]any{s.audience.trait: !c.Left},
 		})
 		if err != nil {
 			return err
@@ -262,7 +262,7 @@ func (s *syncer) announce(ctx context.Context) error {
 		events[i] = e
 	}
 	return inParts(ctx, &s.room, events, func(part []event.Event) error {
-		return s.announcer.forwarder.ForwardEvents(ctx, []string{s.destination}, part...)
+		return s.audience.announcer.forwarder.ForwardEvents(ctx, []string{s.audience.destination}, part...)
 	}, func(n int) error {
 		// Store the change even if ctx has ended. Otherwise the next Sync would repeat the announcement.
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

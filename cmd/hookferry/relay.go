@@ -21,7 +21,7 @@ import (
 // A relay posts the events that a remote server accepts, one after the other, to one URL. If it is
 // too slow, the server leaves out events and says how many.
 type relay struct {
-	*printer
+	printer   *printer
 	to        *url.URL
 	receiver  *webhook.Destination
 	forwarder *webhook.Forwarder
@@ -81,23 +81,23 @@ func newRelay(to string, p *printer) (*relay, error) {
 // has begun, it reconnects when the server restarts.
 func (r *relay) follow(ctx context.Context, destination string, announce io.Writer) error {
 	// For an unknown destination, the server would send an empty stream instead of an error.
-	if _, err := api.Do[api.Destination](ctx, r.command.client, api.Request{Path: api.Path(api.DestinationPath, destination)}); err != nil {
+	if _, err := api.Do[api.Destination](ctx, r.printer.command.client, api.Request{Path: api.Path(api.DestinationPath, destination)}); err != nil {
 		return err
 	}
 	filter := url.Values{api.ParamKind: {"accepted"}, api.ParamDestination: {destination}}
 	began := false
 	begun := func() {
 		if !began {
-			fmt.Fprintf(announce, "posting what %s accepts for %s to %s\n", r.command.client.Host(), clean(destination), r.to.Scheme+"://"+r.to.Host+r.to.Path)
+			fmt.Fprintf(announce, "posting what %s accepts for %s to %s\n", r.printer.command.client.Host(), clean(destination), r.to.Scheme+"://"+r.to.Host+r.to.Path)
 		}
 		began = true
 	}
 	for {
 		var ended error
-		for live, err := range api.Stream[api.Live](ctx, r.command.client, api.Request{Path: api.LivePath, Query: filter}, begun) {
+		for live, err := range api.Stream[api.Live](ctx, r.printer.command.client, api.Request{Path: api.LivePath, Query: filter}, begun) {
 			ended = err
 			if live.Skipped > 0 {
-				fmt.Fprintln(r.command.stderr, counted(live.Skipped, "more event")+" left out: more happens than can be posted")
+				fmt.Fprintln(r.printer.command.stderr, counted(live.Skipped, "more event")+" left out: more happens than can be posted")
 			}
 			if live.Event != nil {
 				filter.Set(api.ParamAfter, strconv.FormatUint(live.Event.Seq, 10))
@@ -111,7 +111,7 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 		case !began || errors.As(ended, &refused) && refused.Code != api.CodeUnavailable:
 			return ended
 		}
-		fmt.Fprintf(r.command.stderr, "lost %s, trying again\n", r.command.client.Host())
+		fmt.Fprintf(r.printer.command.stderr, "lost %s, trying again\n", r.printer.command.client.Host())
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
@@ -122,7 +122,7 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 
 // replay posts one delivery, with a good status or an error. The server does not change it.
 func (r *relay) replay(ctx context.Context, key string) error {
-	d, err := api.Do[api.Delivery](ctx, r.command.client, api.Request{Path: deliveryPath(key, r.command.client.Token())})
+	d, err := api.Do[api.Delivery](ctx, r.printer.command.client, api.Request{Path: deliveryPath(key, r.printer.command.client.Token())})
 	if err != nil {
 		return err
 	}
@@ -146,6 +146,6 @@ func (r *relay) post(ctx context.Context, id string, body []byte) (status int) {
 	if status = tried[0].Status; status != 0 {
 		answer = fmt.Sprintf("answered %d %s", status, http.StatusText(status))
 	}
-	r.print(received{At: tried[0].At, Answer: clean(answer) + " in " + millis(tried[0].Took)}, body)
+	r.printer.print(received{At: tried[0].At, Answer: clean(answer) + " in " + millis(tried[0].Took)}, body)
 	return status
 }

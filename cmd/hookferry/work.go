@@ -115,7 +115,7 @@ const (
 // A meter shows the progress of long work: as a bar on a terminal, elsewhere as lines. If the work
 // ends before the first of them is due, the meter prints nothing.
 type meter struct {
-	screen
+	screen screen
 	verb   string               // such as "retried"
 	amount func(float64) string // formats how many items are done, and how many are done per second
 	part   func() float64       // the fraction of work whose total is unknown; nil if that is unknown, too
@@ -131,7 +131,7 @@ func newMeter(s screen, verb string) *meter {
 // show displays the progress. If total is 0, the total is unknown.
 func (m *meter) show(done, total int64) {
 	now, every := time.Now(), meterLine
-	if m.terminal {
+	if m.screen.terminal {
 		every = meterRedraw
 	}
 	if now.Sub(m.shown) < every {
@@ -151,20 +151,20 @@ func (m *meter) show(done, total int64) {
 	if fraction > 0 && fraction <= 1 && took > 2*time.Second {
 		text += ", " + spell(time.Duration(float64(took)*(1/fraction-1))) + " left"
 	}
-	if !m.terminal {
-		fmt.Fprintln(m, text)
+	if !m.screen.terminal {
+		fmt.Fprintln(m.screen, text)
 		return
 	}
 	if fraction >= 0 {
 		text = bar(min(fraction, 1)) + " " + text
 	}
 	// A text in the last column would begin a new line.
-	fmt.Fprint(m, eraseLine, m.cut(text, m.width-1))
+	fmt.Fprint(m.screen, eraseLine, m.screen.cut(text, m.screen.width-1))
 }
 
 func (m *meter) end() {
-	if m.terminal && m.shown != m.begin {
-		fmt.Fprint(m, eraseLine)
+	if m.screen.terminal && m.shown != m.begin {
+		fmt.Fprint(m.screen, eraseLine)
 	}
 }
 

@@ -85,7 +85,7 @@ func (s *Segment) store(message []byte, start int, e entry) (err error) {
 	}
 	word := index(s.n)
 	if !f.mapped {
-		if err := f.write(s.h.dataAt()+from, start-from+len(message)); err != nil {
+		if err := f.write(s.h.layout.dataAt()+from, start-from+len(message)); err != nil {
 			return err
 		}
 		f.words[word].Store(e.native())

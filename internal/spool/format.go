@@ -68,7 +68,7 @@ func (l layout) size() int { return l.dataAt() + l.data }
 
 // A header is the decoded header of a segment file.
 type header struct {
-	layout
+	layout   layout
 	head     int // bytes of data before the first message
 	sequence uint64
 	opened   int64 // nanoseconds since 1970
@@ -80,8 +80,8 @@ type header struct {
 func (h *header) put(b []byte) {
 	le := binary.LittleEndian
 	le.PutUint32(b[8:], version)
-	le.PutUint32(b[12:], uint32(h.messages))
-	le.PutUint32(b[16:], uint32(h.data))
+	le.PutUint32(b[12:], uint32(h.layout.messages))
+	le.PutUint32(b[16:], uint32(h.layout.data))
 	le.PutUint32(b[20:], uint32(h.head))
 	le.PutUint64(b[24:], h.sequence)
 	le.PutUint64(b[32:], uint64(h.opened))
@@ -132,8 +132,8 @@ func parseHeader(b []byte) (header, error) {
 
 // checkIndex returns an error unless a file has its complete index.
 func (h *header) checkIndex(file []byte) error {
-	if len(file) < h.dataAt() {
-		return fmt.Errorf("it ends within its index, after %d of %d bytes", len(file), h.dataAt())
+	if len(file) < h.layout.dataAt() {
+		return fmt.Errorf("it ends within its index, after %d of %d bytes", len(file), h.layout.dataAt())
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func count(index []byte) int {
 // message and the next message, whose start the entry defines. The file must contain the
 // complete index.
 func (h *header) salvage(file []byte, head string) (data []byte, ends []int32) {
-	index, stored := file[headerSize:h.dataAt()], file[h.dataAt():]
+	index, stored := file[headerSize:h.layout.dataAt()], file[h.layout.dataAt():]
 	data = append(make([]byte, 0, len(head)+len(stored)), head...)
 	start := h.head
 	for ; len(index) > 0; index = index[entrySize:] {

@@ -95,8 +95,8 @@ func (d *Dir) inspect(path string, item fs.DirEntry) (*Segment, error) {
 	if errors.Is(err, errVacant) {
 		return nil, err
 	}
-	if err == nil && h.dataAt() > len(b) {
-		if b, err = readFile(path, h.dataAt()); err != nil {
+	if err == nil && h.layout.dataAt() > len(b) {
+		if b, err = readFile(path, h.layout.dataAt()); err != nil {
 			return nil, err
 		}
 		err = h.checkIndex(b)
@@ -104,7 +104,7 @@ func (d *Dir) inspect(path string, item fs.DirEntry) (*Segment, error) {
 	if err != nil {
 		return nil, &DamageError{path, err}
 	}
-	n := count(b[headerSize:h.dataAt()])
+	n := count(b[headerSize:h.layout.dataAt()])
 	if n == 0 {
 		return nil, errVacant
 	}

@@ -59,13 +59,13 @@ var (
 // file with an incomplete header has no magic. s.mu must be held.
 func (s *Segment) begin() error {
 	f := s.file
-	s.data = f.memory[s.h.dataAt():s.h.size()]
+	s.data = f.memory[s.h.layout.dataAt():s.h.layout.size()]
 	s.ends = f.ends[:0]
 	s.end = s.h.head
 	return f.change(func() error {
 		s.h.put(f.memory)
 		copy(s.data, s.dir.conf.Head)
-		if err := f.written(s.h.dataAt(), s.h.head); err != nil {
+		if err := f.written(s.h.layout.dataAt(), s.h.head); err != nil {
 			return err
 		}
 		if err := f.written(entrySize, headerSize-entrySize); err != nil {
@@ -88,7 +88,7 @@ func (s *Segment) Len() int { return s.n }
 
 // fits reports whether the segment has room for a message of n bytes.
 func (s *Segment) fits(n int) bool {
-	return s.file != nil && s.bad == nil && n > 0 && s.n < s.h.messages && n <= len(s.data)-s.next()
+	return s.file != nil && s.bad == nil && n > 0 && s.n < s.h.layout.messages && n <= len(s.data)-s.next()
 }
 
 // next returns the offset at which the next message begins.
@@ -192,7 +192,7 @@ func (s *Segment) sync(n int) error {
 	if deleted(s.name, s.info) {
 		return ErrLost
 	}
-	shown, err := s.file.shown(s.synced, s.h.messages)
+	shown, err := s.file.shown(s.synced, s.h.layout.messages)
 	if err == nil && shown > s.synced {
 		err = s.file.sync()
 	}
@@ -219,7 +219,7 @@ func (s *Segment) Unload() error {
 	defer s.mu.Unlock()
 	if f := s.file; f != nil {
 		freed := int64(0)
-		if used := int64(s.h.dataAt() + s.end); f.close(used) == nil {
+		if used := int64(s.h.layout.dataAt() + s.end); f.close(used) == nil {
 			freed = s.size - used
 		}
 		s.size -= freed
@@ -271,7 +271,7 @@ func temporary(err error) bool {
 
 // load sets s.data and s.ends.
 func (s *Segment) load() error {
-	file, err := readFile(s.name, s.h.size())
+	file, err := readFile(s.name, s.h.layout.size())
 	if err != nil {
 		return err
 	}

@@ -245,7 +245,7 @@ func (x *index) moves(g *segment) (moves []move) {
 	needed := g.live > 0
 	for _, r := range x.documents.memtable {
 		if r.entry.put.seg == g.id.number {
-			moves = append(moves, move{entry: r.entry, from: queueID{kindDocument, r.path}, copy: documentRecord(&r.row)})
+			moves = append(moves, move{entry: r.entry, from: queueID{kindDocument, r.row.path}, copy: documentRecord(&r.row)})
 		}
 	}
 	for _, c := range x.claims {

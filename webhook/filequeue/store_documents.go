@@ -32,13 +32,13 @@ type documents struct {
 
 // A memrow is a row of the memtable, with the entry of its record.
 type memrow struct {
-	row
+	row   row
 	entry entry
 }
 
 // find returns where the row with a path is in the memtable, or would be.
 func (ds *documents) find(path string) (i int, found bool) {
-	return slices.BinarySearchFunc(ds.memtable, path, func(r *memrow, path string) int { return strings.Compare(r.path, path) })
+	return slices.BinarySearchFunc(ds.memtable, path, func(r *memrow, path string) int { return strings.Compare(r.row.path, path) })
 }
 
 // tablesRecord returns the record of kindTables that lists tables of documents, which have all changes
@@ -265,7 +265,7 @@ func (j *janitor) flush() error {
 	}
 	upTo := ds.flushed
 	for _, r := range ds.memtable {
-		upTo = max(upTo, r.version)
+		upTo = max(upTo, r.row.version)
 	}
 	old := ds.tables[:n]
 	oldest := n == len(ds.tables)
@@ -356,7 +356,7 @@ func (j *janitor) list(in *[]*table, t *table, old []*table, upTo uint64, also f
 		g.then(func() {
 			*in, ds.flushed = tables, upTo
 			ds.flushes++
-			flushed := func(r *memrow) bool { return r.version <= upTo }
+			flushed := func(r *memrow) bool { return r.row.version <= upTo }
 			for _, r := range ds.memtable {
 				if flushed(r) {
 					g.index.release(r)

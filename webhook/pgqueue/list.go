@@ -151,7 +151,7 @@ func (l *listing) find(ctx context.Context, limit, most int) (picks []pick, more
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true)`) // to plan takes longer than a page
 	var spans []span
 	for _, from := range []struct {
-		*source
+		source *source
 		wanted bool
 	}{
 		{&chunks, q.HasState(store.StateBehind) || q.HasState(store.StateWaiting) || q.HasState(store.StateClaimed)}, {&dead, q.HasState(store.StateDead)}, {&kept, q.HasState(store.StateDelivered)},
@@ -160,11 +160,11 @@ func (l *listing) find(ctx context.Context, limit, most int) (picks []pick, more
 			continue
 		}
 		args := []any{l.cursor, limit, l.names, l.bound}
-		keyed := q.ID != "" && from.keyed
+		keyed := q.ID != "" && from.source.keyed
 		if keyed {
 			args = append(args, idKey(q.ID))
 		}
-		b.Queue(l.store.db.in(from.spansSQL(q.Oldest, l.names != nil, keyed)), args...).Query(func(rows pgx.Rows) error {
+		b.Queue(l.store.db.in(from.source.spansSQL(q.Oldest, l.names != nil, keyed)), args...).Query(func(rows pgx.Rows) error {
 			read, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (s span, err error) {
 				s.from = from.source
 				return s, r.Scan(&s.near, &s.row, &s.first, &s.last, &s.size, &s.numbers, &s.done)

@@ -33,7 +33,7 @@ type table struct {
 type source struct {
 	config.Source
 	calls, bytes *collector.Limit
-	*counts
+	counts       *counts
 }
 
 type counts struct {
@@ -113,7 +113,7 @@ func (s *sources) answered(a *collector.Answered) {
 	}
 	s.total.answered(a)
 	if source := s.current.Load().byName[a.Source]; source != nil {
-		source.answered(a)
+		source.counts.answered(a)
 	}
 }
 
@@ -139,13 +139,13 @@ func (s *sources) list() []api.Source {
 			Destinations:     append([]string{}, source.Destinations[:min(len(source.Destinations), 10)]...),
 			DestinationCount: len(source.Destinations),
 			Rate:             source.Rate,
-			Accepted:         source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(), Filtered: source.filtered.Load(),
-			BadTimes: source.badTimes.Load(),
+			Accepted:         source.counts.accepted.Load(), Rejected: source.counts.rejected.Load(), Limited: source.counts.limited.Load(), Filtered: source.counts.filtered.Load(),
+			BadTimes: source.counts.badTimes.Load(),
 		}
 		if source.Rate > 0 {
 			_, a.Burst = callRate(source.Source)
 		}
-		if last := source.last.Load(); last != 0 {
+		if last := source.counts.last.Load(); last != 0 {
 			a.Last = time.UnixMicro(last).UTC()
 		}
 		all = append(all, a)
