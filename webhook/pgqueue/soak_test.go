@@ -100,13 +100,13 @@ func soakFor(b *testing.B, q *Store, l *bench.Load, round int, d time.Duration) 
 // A minute has what was seen in a part of a soak with a history.
 type minute struct {
 	kept, keptBytes, unkept int64
-	disk, wal               int64 // bytes of all tables with their indexes, but for the dedup window, and of the log's files
+	disk, wal               int64 // bytes of the history's tables with their indexes, and of the log's files
 	pages                   int
 	p50, p99, longest       time.Duration
 }
 
 func (m minute) String() string {
-	return fmt.Sprintf("%d kept, %d MB, and %d not; disk without the dedup window %d MB, WAL files %d MB; %d pages: p50 %v, p99 %v, longest %v; ",
+	return fmt.Sprintf("%d kept, %d MB, and %d not; its tables %d MB, WAL files %d MB; %d pages: p50 %v, p99 %v, longest %v; ",
 		m.kept, m.keptBytes>>20, m.unkept, m.disk>>20, m.wal>>20, m.pages, m.p50, m.p99, m.longest)
 }
 
@@ -174,7 +174,7 @@ func (p *pager) minute(b *testing.B, q *Store) (m minute) {
 	b.Helper()
 	c, err := q.Count(b.Context())
 	if err == nil {
-		err = q.db.pool.QueryRow(b.Context(), `SELECT (SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = $1 AND relname NOT LIKE 'dedup%'),
+		err = q.db.pool.QueryRow(b.Context(), `SELECT (SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = $1 AND relname LIKE 'kept%'),
 	(SELECT sum(size)::bigint FROM pg_ls_waldir())`, q.db.config.Schema).Scan(&m.disk, &m.wal)
 	}
 	if err != nil {
