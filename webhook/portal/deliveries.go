@@ -263,8 +263,8 @@ type resent struct {
 	Error *failure `json:"error,omitempty"` // in the last line, if something went wrong
 }
 
-// resendFailed sends the deliveries again that were given up since a time. It answers with a line
-// after each part, and ends with the request.
+// resendFailed sends the deliveries again that were given up, or wait for their next attempt, of
+// those accepted since a time. It answers with a line after each part, and ends with the request.
 func resendFailed(q *request) (any, error) {
 	d, err := q.named()
 	var f struct {
@@ -281,7 +281,7 @@ func resendFailed(q *request) (any, error) {
 	}
 	q.w.Header().Set("Content-Type", "application/jsonl")
 	var last resent
-	query := webhook.Query{Destinations: []string{d.ID}, States: []webhook.State{webhook.StateDead}, From: f.Since}
+	query := webhook.Query{Destinations: []string{d.ID}, States: []webhook.State{webhook.StateDead, webhook.StateWaiting}, From: f.Since}
 	within, cancel := context.WithTimeout(q.r.Context(), countTime)
 	last.Total, err = q.h.config.Forwarder.Count(within, query)
 	cancel()

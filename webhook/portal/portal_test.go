@@ -147,6 +147,35 @@ func items(o object) (all []object) {
 	return all
 }
 
+// With StandardRetries, what failed waits for hours after the endpoint is mended, and sending again
+// does not leave it out.
+func TestSendAgainTakesWhatWaits(t *testing.T) {
+	inWorld(t, portal.Config{}, func(w *world) {
+		receiver := w.network.Receiver("https://acme.example/hook", "", step.Answer(503))
+		id, _ := w.create("https://acme.example/hook", "invoice.*")
+		d, err := w.tenants.Get(t.Context(), "acme/"+id)
+		if err == nil {
+			d.Retries = webhook.StandardRetries()
+			d, err = w.tenants.Update(t.Context(), d, "test")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.forward("acme", "invoice.paid")
+		time.Sleep(time.Hour)
+		receiver.SetScript(step.Answer(204))
+		before := len(receiver.Requests())
+		lines := strings.Split(strings.TrimSpace(w.send("acme", "POST", "/api/v1/endpoints/"+id+"/resend", object{"since": time.Now().Add(-2 * time.Hour)}).Body.String()), "\n")
+		if last := lines[len(lines)-1]; last != `{"changed":1,"claimed":0,"total":1,"ended":true}` {
+			t.Errorf("sending again ended with %s", last)
+		}
+		time.Sleep(time.Second)
+		if n := len(receiver.Requests()) - before; n != 1 {
+			t.Errorf("%d requests a second after sending again, want 1", n)
+		}
+	})
+}
+
 func TestFailingEndpointIsUnderstoodMendedAndSentAgain(t *testing.T) {
 	inWorld(t, portal.Config{}, func(w *world) {
 		receiver := w.network.Receiver("https://acme.example/hook", "", step.Answer(422).WithBody("unknown invoice").Times(2), step.Answer(200))

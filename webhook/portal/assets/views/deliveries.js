@@ -78,7 +78,7 @@ function resend(path, after) {
     text(state, message)
     await after()
   }, () => leaving.signal.aborted) }, t('Resend'))
-  replace(body, el('p', {}, t('Each event that was given up is sent once more, with the webhook-id that it had.')),
+  replace(body, el('p', {}, t('Each event that was given up, or waits for its next attempt, is sent now, with the webhook-id that it had.')),
     field(t('Accepted'), from), state, wrong, el('div', { class: 'actions' }, close, act))
   act.focus()
 }
