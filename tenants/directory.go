@@ -251,7 +251,7 @@ func (d *Directory) report(ctx context.Context, since uint64, changed func(tenan
 			case c.Folder == expiryFolder:
 				rotated = true
 			case c.Folder == ownFolder:
-				if err := d.reread(ctx, c.Name); err != nil {
+				if err := d.reread(ctx, c.Name, c.Version); err != nil {
 					return rotated, since, err
 				}
 				routed = true
@@ -320,7 +320,7 @@ func (d *Directory) set(ctx context.Context, folder, name string, version uint64
 		if held.Version = version; value == nil {
 			held.Version = 0
 		}
-		d.learn(held)
+		d.learn(held, version)
 		d.config.Routed()
 	}
 	return version, err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -82,13 +82,14 @@ func (d *Directory) ownOf(held store.Document) Own {
 	return Own{ID: held.Name, Sources: slices.Clip(r.Destination.Sources), Disabled: r.Destination.Disabled, Unreadable: err != nil, version: held.Version}
 }
 
-// learn puts a document of a destination without a tenant, or its removal, into effect.
-func (d *Directory) learn(held store.Document) {
+// learn puts a document of a destination without a tenant, or its removal, into effect. The argument
+// version is that of the change, unless this node knows a newer one.
+func (d *Directory) learn(held store.Document, version uint64) {
 	o := d.own
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	was := o.byID[held.Name]
-	if !o.loaded || held.Version != 0 && held.Version <= was.version {
+	if version = max(version, held.Version); !o.loaded || version <= was.version {
 		return
 	}
 	is := Own{}
@@ -96,10 +97,7 @@ func (d *Directory) learn(held store.Document) {
 		is = d.ownOf(held)
 		o.byID[held.Name] = is
 	}
-	routes := make(map[string][]string, len(o.routes))
-	for source, ids := range o.routes {
-		routes[source] = ids
-	}
+	routes := maps.Clone(o.routes)
 	for _, source := range was.Sources {
 		if i, found := slices.BinarySearch(routes[source], held.Name); found && !slices.Contains(is.Sources, source) {
 			routes[source] = slices.Concat(routes[source][:i], routes[source][i+1:])
@@ -114,11 +112,11 @@ func (d *Directory) learn(held store.Document) {
 }
 
 // reread puts the document of a destination without a tenant into effect, if Load was called.
-func (d *Directory) reread(ctx context.Context, id string) error {
+func (d *Directory) reread(ctx context.Context, id string, version uint64) error {
 	held, err := d.store.Document(ctx, ownFolder, id)
 	if err == nil {
 		held.Name = id
-		d.learn(held)
+		d.learn(held, version)
 	}
 	return err
 }
@@ -131,28 +129,11 @@ func (d *Directory) Routes() map[string][]string {
 	return d.own.routes
 }
 
-// Owned yields the destinations without a tenant in no order, as of Load and of all changes since.
-func (d *Directory) Owned() iter.Seq[Own] {
-	return func(yield func(Own) bool) {
-		d.own.mu.Lock()
-		all := make([]Own, 0, len(d.own.byID))
-		for _, this := range d.own.byID {
-			all = append(all, this)
-		}
-		d.own.mu.Unlock()
-		for _, this := range all {
-			if !yield(this) {
-				return
-			}
-		}
-	}
-}
-
-// CountOwned returns how many destinations without a tenant there are.
-func (d *Directory) CountOwned() int {
+// Owned returns the destinations without a tenant in no order, as of Load and of all changes since.
+func (d *Directory) Owned() []Own {
 	d.own.mu.Lock()
 	defer d.own.mu.Unlock()
-	return len(d.own.byID)
+	return slices.Collect(maps.Values(d.own.byID))
 }
 
 // FindOwn returns the destination without a tenant that has an id, as of Load and of all changes since.

@@ -250,7 +250,7 @@ func (q *request) destinations() ([]*destination, error) {
 		c := &settings.Destinations[i]
 		by[c.ID] = &destination{DestinationStats: webhook.DestinationStats{Destination: c.ID}, settings: c}
 	}
-	for own := range q.config.Tenants.Owned() {
+	for _, own := range q.config.Tenants.Owned() {
 		if by[own.ID] == nil {
 			by[own.ID] = &destination{DestinationStats: webhook.DestinationStats{Destination: own.ID}, own: own}
 		}

@@ -12,7 +12,7 @@ func (s *server) checkFiles() {
 	for _, d := range s.settings.Load().Destinations {
 		endpoints += len(d.Endpoints) * cmp.Or(d.MaxConcurrent, webhook.DefaultMaxConcurrent)
 	}
-	endpoints += s.tenants.CountOwned() * webhook.DefaultMaxConcurrent
+	endpoints += len(s.tenants.Owned()) * webhook.DefaultMaxConcurrent
 	// The forwarder keeps at most twice as many connections open as it makes attempts at once. The
 	// store, the listeners, users of the page and the receiver of traces need less than 128.
 	need := s.Settings.Limits.Connections + min(endpoints, 2*webhook.DefaultMaxInFlight) + 128

@@ -399,7 +399,7 @@ func (s *server) announce(calls, control net.Listener, process int64) {
 			s.Logger.Info("forwarding", "webhook", config.Shown(e.URL), "signed", d.Secret != "" || len(d.StandardSecrets) > 0, "destination", d.ID)
 		}
 	}
-	if n := s.tenants.CountOwned(); n > 0 {
+	if n := len(s.tenants.Owned()); n > 0 {
 		s.Logger.Info("forwarding to destinations in the store", "count", n)
 	}
 	s.Logger.Info("memory and disk have bounds", "process_memory", shown(process), "request_memory", shown(s.memory), "store", shown(s.store.bound))
