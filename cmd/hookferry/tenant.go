@@ -50,7 +50,7 @@ func createTenant(c *command) action {
 	by := c.parameters(api.ParamBy)
 	name := c.String("name", "", "`name` for people")
 	return c.admin(func(ctx context.Context) error {
-		r := api.Request{Method: http.MethodPost, Path: api.TenantsPath, Query: by(), Body: api.TenantSettings{ID: &c.args[0], Name: name}}
+		r := api.Request{Method: http.MethodPost, Path: api.TenantsPath, Query: by(), Body: api.TenantSettings{ID: c.args[0], Name: *name}}
 		return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("%s created", t.ID) })
 	})
 }
@@ -58,7 +58,7 @@ func createTenant(c *command) action {
 func switchTenant(c *command, done string, disabled bool) action {
 	by := c.parameters(api.ParamBy)
 	return c.admin(func(ctx context.Context) error {
-		r := api.Request{Method: http.MethodPatch, Path: api.Path(api.TenantPath, c.args[0]), Query: by(), Body: api.TenantSettings{Disabled: &disabled}}
+		r := api.Request{Method: http.MethodPatch, Path: api.Path(api.TenantPath, c.args[0]), Query: by(), Body: map[string]any{"disabled": disabled}}
 		return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("%s %s", t.ID, done) })
 	})
 }

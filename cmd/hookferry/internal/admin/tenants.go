@@ -25,11 +25,12 @@ func listTenants(q *request) (any, error) {
 	return page(q, q.config.Tenants.Tenants(q.Context(), q.param(api.ParamAfter)), same, func(t *tenants.Tenant) string { return t.ID })
 }
 
-func createTenant(q *request, s *api.TenantSettings) (any, error) {
-	if s.ID == nil {
-		return nil, badRequest("id", "id is required")
+func createTenant(q *request, body *document) (any, error) {
+	var s api.TenantSettings
+	if err := config.Parse(*body, &s); err != nil {
+		return nil, err
 	}
-	t, err := q.config.Tenants.CreateTenant(q.Context(), settingsOfTenant(tenants.Tenant{ID: *s.ID}, s), q.by())
+	t, err := q.config.Tenants.CreateTenant(q.Context(), tenants.Tenant{ID: s.ID, Name: s.Name, Disabled: s.Disabled}, q.by())
 	if errors.Is(err, tenants.ErrConflict) {
 		err = conflict("id", "there is a tenant with this id")
 	}
@@ -40,18 +41,23 @@ func getTenant(q *request) (any, error) {
 	return q.tenant(q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant")))
 }
 
-func changeTenant(q *request, s *api.TenantSettings) (any, error) {
+func changeTenant(q *request, body *document) (any, error) {
 	t, err := q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant"))
+	s := api.TenantSettings{ID: t.ID, Name: t.Name, Disabled: t.Disabled}
+	if err == nil {
+		err = config.Parse(*body, &s)
+	}
+	if err == nil && s.ID != t.ID {
+		err = badRequest("id", "id differs from the id in the path")
+	}
+	if err == nil {
+		err = q.sameVersion(t.Version)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if s.ID != nil && *s.ID != t.ID {
-		return nil, badRequest("id", "id differs from the id in the path")
-	}
-	if err := q.sameVersion(t.Version); err != nil {
-		return nil, err
-	}
-	return q.tenant(q.config.Tenants.UpdateTenant(q.Context(), settingsOfTenant(t, s), q.by()))
+	t.Name, t.Disabled = s.Name, s.Disabled
+	return q.tenant(q.config.Tenants.UpdateTenant(q.Context(), t, q.by()))
 }
 
 func deleteTenant(q *request) (any, error) {
@@ -83,19 +89,6 @@ func (q *request) tenant(t tenants.Tenant, err error) (any, error) {
 func (q *request) changed(tenant string, destinations ...string) {
 	if q.Method != "GET" && q.Method != "HEAD" {
 		q.config.Forwarder.Recheck(tenant, destinations...)
-	}
-}
-
-func settingsOfTenant(t tenants.Tenant, s *api.TenantSettings) tenants.Tenant {
-	set(&t.Name, s.Name)
-	set(&t.Disabled, s.Disabled)
-	return t
-}
-
-// set sets a value, unless the new one is nil.
-func set[T any](to, from *T) {
-	if from != nil {
-		*to = *from
 	}
 }
 

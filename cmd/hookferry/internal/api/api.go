@@ -588,12 +588,12 @@ type Audience struct {
 	Generation  uint64 `json:"generation,omitempty"` // how many times it was synced
 }
 
-// TenantSettings are the settings of a new tenant, or the settings to change. A field that is nil
-// stays as it is.
+// TenantSettings are the settings of a new tenant. A request that changes one has some of their keys,
+// with null for the default.
 type TenantSettings struct {
-	ID       *string `json:"id,omitempty"` // of a new tenant
-	Name     *string `json:"name,omitempty"`
-	Disabled *bool   `json:"disabled,omitempty"`
+	ID       string `json:"id,omitempty"` // of a new tenant
+	Name     string `json:"name,omitempty"`
+	Disabled bool   `json:"disabled,omitempty"`
 }
 
 // TokenSettings are the settings of a new token.
