@@ -124,12 +124,16 @@ type Client struct {
 	// memory alone.
 	//
 	// Messages that would otherwise be dropped as ReasonExhausted or ReasonShutdown stay in
-	// the folder. If memory is short, waiting messages move there. While the collector is
-	// down, the client probes it with one batch at a time, every 10 to 20 seconds. Once the
-	// collector accepts a batch, the client sends the other batches: two at a time, then three,
-	// then four. The oldest batches come first, but those that have failed come last. So a batch
-	// that the collector never accepts holds up no others. A message may arrive twice, with the
-	// same messageId.
+	// the folder. So do messages refused by an answer that says nothing about them: 401 and 403,
+	// with which a collector refuses the write key, and 3xx, 404, 405 and 407, with which a proxy
+	// or another server answers at the Endpoint. The client logs such answers, and Stats counts
+	// them as Misdirected. Any other final answer, such as 400, drops the messages of its batch
+	// as ReasonRefused. If memory is short, waiting messages move to the folder. While the
+	// collector is down or answers so, the client probes it with one batch at a time, every 10 to
+	// 20 seconds. Once the collector accepts a batch, the client sends the other batches: two at
+	// a time, then three, then four. The oldest batches come first, but those that have failed
+	// come last. So a batch that the collector never accepts holds up no others. A message may
+	// arrive twice, with the same messageId.
 	//
 	// The first call, which may be Flush, starts to send the messages that an earlier
 	// process left. While the disk is full, messages in the folder are still sent, which frees

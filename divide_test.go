@@ -141,7 +141,8 @@ func TestAPartThatFails(t *testing.T) {
 		want    UndeliveredError
 	}{
 		{"refused", 401, false, ReasonRefused, UndeliveredError{Delivered: 5, Dropped: 5}},
-		{"refused, spooled", 401, true, ReasonRefused, UndeliveredError{Delivered: 5, Dropped: 5}},
+		{"refused, spooled", 400, true, ReasonRefused, UndeliveredError{Delivered: 5, Dropped: 5}},
+		{"misdirected, spooled", 401, true, "", UndeliveredError{Spooled: 10}},
 		{"exhausted", 503, false, ReasonExhausted, UndeliveredError{Delivered: 5, Dropped: 5}},
 		{"exhausted, spooled", 503, true, "", UndeliveredError{Spooled: 10}},
 	} {

@@ -65,8 +65,9 @@
 // other than 501 and 505. It retries ten times, after random waits that grow up to a minute each. A
 // Retry-After header or a 429 also pauses the whole client, for at most 300 seconds. A retry waits
 // for both its own wait and the pause. Any 2xx status is a success, and all other statuses are
-// final failures. But a 413 for a batch, which proxies answer, divides the batch: only a call that
-// is too large alone is dropped.
+// final failures. With SpoolDir, messages refused with 3xx, 401, 403, 404, 405 or 407 are sent
+// again later, as after an outage. A 413 for a batch, which proxies answer, divides the batch: only
+// a call that is too large alone is dropped.
 //
 // # Outages and crashes
 //

@@ -44,10 +44,10 @@ func (e *UndeliveredError) Unwrap() error { return e.Err }
 
 // Flush uploads the queued messages without waiting for FlushAt or FlushAfter. It returns
 // when all messages queued before the call are delivered or dropped, or stay in SpoolDir
-// because an attempt has shown that the collector is down. If not all of them were delivered, or
-// ctx ended first, the error is an *[UndeliveredError] that counts them. If ctx ended
-// first, the client goes on trying. Flush does not cut short a back-off or a pause that the
-// collector asked for.
+// because an attempt has shown that the collector is down, or not at the Endpoint. If not
+// all of them were delivered, or ctx ended first, the error is an *[UndeliveredError]
+// that counts them. If ctx ended first, the client goes on trying. Flush does not cut
+// short a back-off or a pause that the collector asked for.
 //
 // With SpoolDir, Flush may be the first call: it opens the folder and sends the messages in
 // the folder. If the folder cannot be used, Flush returns a *[ConfigError].
@@ -70,11 +70,12 @@ func (c *Client) Flush(ctx context.Context) error {
 // SpoolDir. If not all messages queued before the call were delivered, Shutdown returns an
 // *[UndeliveredError].
 //
-// Shutdown gives up if ctx ends, or if all messages are in SpoolDir and the latest attempt
-// could not connect to the collector. It then cancels the requests under way, and drops the
-// messages in memory with ReasonShutdown. Messages in SpoolDir stay there for the next
-// client on that folder. If a Transport ignores the context of its requests, or a callback
-// hangs, Shutdown waits one more second for the request or callback and then returns.
+// Shutdown gives up if ctx ends, or if all messages are in SpoolDir and the latest
+// attempt could not connect to the collector, or was Misdirected as in [Stats]. It then
+// cancels the requests under way, and drops the messages in memory with ReasonShutdown.
+// Messages in SpoolDir stay there for the next client on that folder. If a Transport
+// ignores the context of its requests, or a callback hangs, Shutdown waits one more
+// second for the request or callback and then returns.
 //
 // Shutdown does not open a SpoolDir that no call has opened. Shutdown may be called several
 // times, also at once. Of calls that wait at the same time, the earliest deadline applies
@@ -137,7 +138,7 @@ func (q *queue) flushAll(closing bool) *waiter {
 }
 
 // resolveUnreachable tells the waiters of batches with a file that these stay in SpoolDir, if the
-// latest attempt could not connect to the collector.
+// latest attempt could not connect to the collector, or was misdirected.
 func (q *queue) resolveUnreachable() {
 	q.lock()
 	defer q.unlock()

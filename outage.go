@@ -5,25 +5,28 @@ import "github.com/hookferry/analytics/internal/random"
 // An outage is the client's state while the collector does not take batches. It matters only with
 // SpoolDir: without SpoolDir, the client drops a batch after its last attempt.
 //
-// If a batch fails in all its attempts, the collector counts as down. From then on the client sends
-// one batch at a time, with a single attempt, and pauses after each failure. A batch in memory alone
-// still gets all attempts, because it may be dropped after them. For each batch that the collector
-// then takes, the client allows one more batch under way, up to maxUploads. If the client cannot
-// read a batch from the disk, for example because the process has too many open files, the
-// collector counts as down, too.
+// If a batch fails in all its attempts, or is misdirected, the collector counts as down. From then
+// on the client sends one batch at a time, with a single attempt, and pauses after each failure. A
+// batch in memory alone still gets all attempts, because it may be dropped after them. For each
+// batch that the collector then takes, the client allows one more batch under way, up to
+// maxUploads. If the client cannot read a batch from the disk, for example because the process has
+// too many open files, the collector counts as down, too.
 //
 // The queue's mutex guards the outage.
 type outage struct {
 	q           *queue
 	limit       int      // how many batches may be under way at once
-	down        bool     // the latest batch failed in all its attempts, or could not be read
-	unreachable *outcome // outcome of the latest attempt, if it could not connect to the collector
+	down        bool     // the latest batch failed in all its attempts, was misdirected, or could not be read
+	unreachable *outcome // outcome of the latest attempt, if it could not connect, or was misdirected
 }
 
-// noteDown records that a batch failed in all its attempts, with the outcome f. q.mu must
-// be held.
+// noteDown records that a batch failed in all its attempts, or was misdirected, with the outcome
+// f. q.mu must be held.
 func (o *outage) noteDown(f outcome) {
 	o.limit, o.down = 1, true
+	if f.isMisdirected() {
+		o.unreachable = &f
+	}
 	o.q.resolveSpooled(f, nil)
 	o.q.throttle.close(maxBackoff/6 + random.N(maxBackoff/6))
 }

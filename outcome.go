@@ -20,7 +20,8 @@ const (
 	// ReasonRefused: the collector answered with a status for which the client does not
 	// retry, because another attempt would not change it. An example is 401 for an
 	// unknown write key. A 413 for a batch, often a proxy's limit, refuses only those calls
-	// that are too large alone. Err is a *StatusError.
+	// that are too large alone. Err is a *StatusError. With SpoolDir, messages stay on disk
+	// instead if the answer says nothing about them, unless the disk refuses them.
 	ReasonRefused Reason = "refused"
 
 	// ReasonRejected: the collector took the batch, but not this call of it.
@@ -91,6 +92,24 @@ type rejection struct {
 func (f *outcome) isTooLarge() bool {
 	var status *StatusError
 	return f.reason == ReasonRefused && errors.As(f.err, &status) && status.Code == http.StatusRequestEntityTooLarge
+}
+
+// isMisdirected reports whether the batch was refused by an answer that says nothing about its
+// messages.
+func (f *outcome) isMisdirected() bool {
+	var status *StatusError
+	return f.reason == ReasonRefused && errors.As(f.err, &status) && misdirected(status.Code)
+}
+
+// misdirected reports whether a status says that a request came with a wrong key, or to a wrong
+// place. A proxy answers so while it has no collector to pass the request to. The same messages
+// may be taken once the key or the place is right.
+func misdirected(code int) bool {
+	switch code {
+	case 401, 403, 404, 405, 407:
+		return true
+	}
+	return 300 <= code && code <= 399
 }
 
 // dropped returns how many of the first n messages of the batch were dropped.

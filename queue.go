@@ -325,8 +325,8 @@ func (q *queue) next() *batch {
 	spooled := len(q.spooled) > 0 && q.ctx.Err() == nil
 	due := q.collecting != nil && q.collecting.due
 	at := 0 // the index of the next batch in waiting, or -1
-	if spooled && q.outage.down && q.spooled[0].tries > 1+maxRetries {
-		// This batch has failed as a probe, too. Perhaps the collector is not down, but never takes
+	if spooled && q.outage.down && (q.spooled[0].tries > 1+maxRetries || q.spooled[0].outcome.isMisdirected()) {
+		// This batch has failed as a probe, too, or was misdirected. Perhaps the collector is not down, but never takes
 		// this batch. So probe with a batch that has not been sent yet. Batches in memory alone wait
 		// until Shutdown, because they might be dropped.
 		ready := func(b *batch) bool { return b.isKept() || q.closed }

@@ -22,7 +22,7 @@ type reporter struct {
 	found   int        // number of messages that an earlier process left
 	failing bool       // uploads fail, and a line has said so
 	warned  time.Time  // time of the latest such line; zero before the first
-	digests [len(reasons) + 2]digest
+	digests [len(reasons) + 3]digest
 }
 
 // warnings is the handler of a client without a Logger. It passes warnings and errors to
@@ -40,8 +40,9 @@ func (w warnings) WithGroup(string) slog.Handler      { return w } // of a logge
 
 // Indices of the digests that do not belong to a Reason.
 const (
-	refusals  = len(reasons) + iota // calls that returned ErrQueueFull
-	diskFails                       // failures of SpoolDir
+	refusals      = len(reasons) + iota // calls that returned ErrQueueFull
+	diskFails                           // failures of SpoolDir
+	misdirections                       // batches that stayed in SpoolDir because of an answer that says nothing about them
 )
 
 // A digest counts messages, or failures, between two log lines.
@@ -99,6 +100,8 @@ func (r *reporter) logDigest(kind, n int, err error) {
 		r.log.Error("analytics: queue full, messages refused", "messages", n)
 	case kind == diskFails:
 		r.log.Error("analytics: trouble with SpoolDir: new messages may be held in memory alone, and stored ones may be sent later or twice; check the disk", "times", n, "error", err)
+	case kind == misdirections:
+		r.log.Warn("analytics: batches refused, which stay in SpoolDir: check the write key and the Endpoint", "times", n, "error", err)
 	default:
 		r.log.Error("analytics: messages dropped", "messages", n, "reason", string(reasons[kind]), "error", err)
 	}
@@ -121,6 +124,15 @@ func (r *reporter) refused() { r.note(refusals, 1, nil) }
 
 // spool records a failure of SpoolDir.
 func (r *reporter) spool(err error) { r.note(diskFails, 1, err) }
+
+// misdirected records that a batch stays in SpoolDir because of an answer that says nothing about
+// its messages.
+func (r *reporter) misdirected(err error) {
+	r.mu.Lock()
+	r.failing = true
+	r.mu.Unlock()
+	r.note(misdirections, 1, err)
+}
 
 // failed records a failed attempt that will be repeated.
 func (r *reporter) failed(err error) {

@@ -2,10 +2,13 @@ package analytics
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -50,6 +53,89 @@ func TestEndingWhileTheCollectorIsAway(t *testing.T) {
 			c.Close()
 		})
 	}
+}
+
+// An answer that says nothing about the messages drops none of SpoolDir: they are sent once the key
+// or the place is right. An answer about the messages drops them.
+func TestMisdirectedMessagesStayInSpoolDir(t *testing.T) {
+	for _, tt := range []struct {
+		code int
+		kept bool
+	}{
+		{302, true}, {308, true}, {401, true}, {403, true}, {404, true}, {405, true}, {407, true},
+		{400, false}, {422, false},
+	} {
+		bubble(t, strconv.Itoa(tt.code), func(t *testing.T) {
+			var right atomic.Bool
+			book := newLogbook()
+			c, col := newSpoolClient(t.TempDir(), func(int, request) (*http.Response, error) {
+				if right.Load() {
+					return status(200), nil
+				}
+				return status(tt.code), nil
+			})
+			c.Logger = slog.New(book)
+			track(t, c, 15)
+			begin := time.Now()
+			err := c.Flush(t.Context())
+			if took := time.Since(begin); took > 0 {
+				t.Errorf("Flush took %v, want no time", took)
+			}
+			if !tt.kept {
+				checkUndelivered(t, err, UndeliveredError{Dropped: 15})
+				closeClient(t, c)
+				return
+			}
+			checkUndelivered(t, err, UndeliveredError{Spooled: 15})
+			track(t, c, 10)
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			checkSpool(t, c, 25)
+			n := len(col.got())
+			if s := c.Stats(); n < 30 || n > 70 || s.Misdirected != uint64(n) || s.Dropped != 0 {
+				t.Errorf("%d requests in 10 minutes, Stats() = %+v; want one every 10 to 20 s, each counted, and none dropped", n, s)
+			}
+			if n := len(book.lines); n < 8 || n > 10 {
+				t.Errorf("%d lines in 10 minutes, want one a minute: %q", n, book.lines)
+			}
+			for _, line := range book.lines {
+				if !strings.Contains(line, "WARN batches refused, which stay in SpoolDir") {
+					t.Errorf("log has %q", line)
+				}
+			}
+			right.Store(true)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if s := c.Stats(); s.Delivered != 25 || !s.sums() {
+				t.Errorf("Stats() = %+v, want 25 delivered", s)
+			}
+			if last := book.lines[len(book.lines)-1]; !strings.Contains(last, "INFO uploads succeed again") {
+				t.Errorf("log ends with %q", last)
+			}
+			closeClient(t, c)
+		})
+	}
+}
+
+// Close does not wait for the end of a misdirection. The next client sends the messages.
+func TestCloseLeavesMisdirectedMessagesInSpoolDir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		c, _ := newSpoolClient(dir, always(401))
+		track(t, c, 3)
+		time.Sleep(time.Minute)
+		begin := time.Now()
+		checkUndelivered(t, c.Close(), UndeliveredError{Spooled: 3})
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("Close took %v, want no time", took)
+		}
+		next, _ := newSpoolClient(dir, nil)
+		flush(t, next)
+		if s := next.Stats(); s.Recovered != 3 || s.Delivered != 3 {
+			t.Errorf("the next client's Stats() = %+v, want 3 recovered and delivered", s)
+		}
+		closeClient(t, next)
+	})
 }
 
 // Without SpoolDir the messages are in memory alone, and Close would lose them. So the client

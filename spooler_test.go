@@ -413,7 +413,7 @@ func TestMessagesHeldInMemoryGetAllAttemptsDuringAnOutage(t *testing.T) {
 			case n <= maxRetries: // the first batch stays on disk
 				return status(503), nil
 			case n == maxRetries+1: // and is then refused
-				return status(401), nil
+				return status(400), nil
 			case n == maxRetries+2:
 				<-full
 				return status(503), nil
@@ -446,33 +446,41 @@ func TestMessagesHeldInMemoryGetAllAttemptsDuringAnOutage(t *testing.T) {
 // The collector never takes one of the batches. It does not count as down for the other batches,
 // which may have failed, too, or be new.
 func TestABatchThatAlwaysFailsHoldsUpNoOtherBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var up atomic.Bool
-		c, _ := newSpoolClient(t.TempDir(), func(_ int, r request) (*http.Response, error) {
-			if !up.Load() || bytes.Contains(r.body, []byte("poison")) {
-				return status(500), nil
+	for _, test := range []struct {
+		code int
+		wait time.Duration // in which others are sent beside the batch
+	}{
+		{500, time.Hour},
+		{403, time.Minute}, // such as of a firewall for applications
+	} {
+		bubble(t, strconv.Itoa(test.code), func(t *testing.T) {
+			var up atomic.Bool
+			c, _ := newSpoolClient(t.TempDir(), func(_ int, r request) (*http.Response, error) {
+				if !up.Load() || bytes.Contains(r.body, []byte("poison")) {
+					return status(test.code), nil
+				}
+				return status(200), nil
+			})
+			send := func(event string) {
+				t.Helper()
+				if err := c.Track(&Track{UserId: "u", Event: event}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(test.wait)
+				synctest.Wait()
 			}
-			return status(200), nil
+			send("poison")
+			send("during the outage")
+			checkSpool(t, c, 2)
+			up.Store(true)
+			send("after the outage")
+			send("later")
+			if s := c.Stats(); s.Delivered != 3 || s.Spooled+s.Pending != 1 {
+				t.Errorf("Stats() = %+v, want all delivered but one", s)
+			}
+			shutdownNow(t, c)
 		})
-		send := func(event string) {
-			t.Helper()
-			if err := c.Track(&Track{UserId: "u", Event: event}); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Hour)
-			synctest.Wait()
-		}
-		send("poison")
-		send("during the outage")
-		checkSpool(t, c, 2)
-		up.Store(true)
-		send("after the outage")
-		send("later")
-		if s := c.Stats(); s.Delivered != 3 || s.Spooled+s.Pending != 1 {
-			t.Errorf("Stats() = %+v, want all delivered but one", s)
-		}
-		shutdownNow(t, c)
-	})
+	}
 }
 
 // Shutdown tries to send the messages in memory, and then moves them to the disk. It does not wait for

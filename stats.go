@@ -17,6 +17,11 @@ type Stats struct {
 	Refused   uint64            // calls that returned ErrQueueFull or ErrNotSpooled; not in Queued
 	Batches   uint64            // batches that were delivered or given up
 	Attempts  uint64            // requests made, including those for batches that are still to be delivered
+
+	// Misdirected counts how often a batch stayed in SpoolDir because of an answer that says
+	// nothing about its messages: 3xx, 401, 403, 404, 405 or 407. The write key or the
+	// Endpoint is wrong, or a proxy has no collector behind it.
+	Misdirected uint64
 }
 
 // settle counts the messages of a batch that was delivered or given up.

@@ -66,7 +66,8 @@ func (u *uploader) run() {
 		if !b.onDisk || u.load(b) {
 			b.outcome = u.send()
 		}
-		if r := b.outcome.reason; (r == ReasonExhausted || r == ReasonShutdown) && u.persist(b) {
+		r := b.outcome.reason
+		if (r == ReasonExhausted || r == ReasonShutdown || b.outcome.isMisdirected()) && u.persist(b) {
 			more = u.putBack()
 		} else {
 			more = u.settle()
@@ -349,6 +350,9 @@ func (u *uploader) persist(b *batch) bool {
 func (u *uploader) putBack() bool {
 	b := u.batch
 	u.queue.unload(b)
+	if b.outcome.isMisdirected() {
+		u.queue.report.misdirected(b.outcome.err)
+	}
 	u.queue.lock()
 	defer u.queue.unlock()
 	u.queue.endUpload(b)
@@ -356,7 +360,10 @@ func (u *uploader) putBack() bool {
 	b.tries = b.outcome.attempts
 	u.queue.spooled = append(u.queue.spooled, b) // behind the others, which b must not hold up
 	b.resolve(b.outcome, true)
-	if b.outcome.reason == ReasonExhausted {
+	if b.outcome.isMisdirected() {
+		u.queue.count.Misdirected++
+	}
+	if b.outcome.reason != ReasonShutdown {
 		u.queue.outage.noteDown(b.outcome)
 	}
 	return u.advance()
