@@ -4,7 +4,11 @@ package docs_test
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -182,6 +186,16 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			sent = tt.body
 		}
 		post("Standard Webhooks "+tt.name, "/standard", sent, header, tt.status)
+	}
+	// What a full stop in the id moves from the id to the time is signed all the same.
+	key := testkit.Must(base64.StdEncoding.DecodeString(strings.TrimPrefix(standardSecret.Reveal(), "whsec_")))
+	at := strconv.FormatInt(now.Unix(), 10)
+	for _, id := range []string{"", "m.1"} {
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s.%s.%s", id, at, body)
+		post("Standard Webhooks with the id "+id, "/standard", body, map[string]string{
+			signature.StandardID: id, signature.StandardTimestamp: at, signature.StandardSignature: "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)),
+		}, 401)
 	}
 	probeReceiver(t, base, client.Transport)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/soakenv"
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/signature"
 )
 
 var languages = []struct {
@@ -27,6 +28,26 @@ var languages = []struct {
 	{"Ruby", "ruby", "receiver.rb", []string{"ruby"}, "secure_compare(", "apt-get install ruby ruby-webrick"},
 	{"PHP", "php", "receiver.php", []string{"php", "-S", "127.0.0.1:0"}, "hash_equals(", "apt-get install php-cli"},
 }
+
+// testNoJSON sends bodies that the receiver can never take, with a good signature.
+func testNoJSON(t *testing.T, url string) {
+	t.Helper()
+	for body, want := range map[string]int{"{": 400, strings.Repeat(" ", 1<<20+1): 413} {
+		r := testkit.Must(http.NewRequest(http.MethodPost, url, strings.NewReader(body)))
+		r.Header.Set(signature.Header, testkit.Must(signature.Sign([]byte(body), xSecret)))
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Errorf("%d bytes that are not JSON: %v, want %d", len(body), err, want)
+			continue
+		}
+		a.Body.Close()
+		if a.StatusCode != want {
+			t.Errorf("%d bytes that are not JSON: answered %d, want %d", len(body), a.StatusCode, want)
+		}
+	}
+}
+
+var oldSecret = signature.NewStandardSecret()
 
 func TestReceivers(t *testing.T) {
 	soakenv.Only(t, "receivers")
@@ -50,11 +71,12 @@ func TestReceivers(t *testing.T) {
 			}
 			testkit.Program(t, l.command[0], l.install)
 			command := append(l.command, file)
-			port := start(t, command, "WEBHOOK_SECRET="+xSecret, "STANDARD_SECRET="+string(standardSecret))
+			port := start(t, command, "WEBHOOK_SECRET="+xSecret, "STANDARD_SECRET="+string(standardSecret), "OLD_WEBHOOK_SECRET=0ld", "OLD_STANDARD_SECRET="+string(oldSecret))
+			testNoJSON(t, "http://127.0.0.1:"+port+"/hook")
 			testReceiver(t, "http://127.0.0.1:"+port, new(net.Dialer).DialContext)
 			for path, secret := range map[string][]string{
-				"/hook":     {"--secret", xSecret},
-				"/standard": {"--batches", "--standard-secret", string(standardSecret)},
+				"/hook":     {"--secret", xSecret, "--secret", "0ld"},
+				"/standard": {"--batches", "--standard-secret", string(standardSecret), "--standard-secret", string(oldSecret)},
 			} {
 				probe := append([]string{"probe", "http://127.0.0.1:" + port + path, "--changes"}, secret...)
 				out, err := exec.Command(hookferry, probe...).CombinedOutput()
@@ -109,3 +131,29 @@ func start(t *testing.T, command []string, env ...string) (port string) {
 }
 
 var listening = regexp.MustCompile(`(?:listening on port |Server \(http://127\.0\.0\.1:)(\d+)[)\r\n]`)
+
+// The function in JavaScript records each id once, in sorted order, applies what is new in the order of
+// the request, and ends each transaction.
+func TestApplyOnceInNode(t *testing.T) {
+	testkit.Program(t, "node", "apt-get install nodejs")
+	blocks := regexp.MustCompile("(?s)\n```javascript\n(.*?\n)```\n").FindAllStringSubmatch(readText(t, "receivers.md"), -1)
+	if len(blocks) != 1 {
+		t.Fatalf("receivers.md has %d blocks, want 1", len(blocks))
+	}
+	out, err := exec.Command("node", "-e", blocks[0][1]+`
+		const done = [], ids = new Set(["c"]);
+		const db = { query: async (text, [id] = []) => {
+			done.push(id ?? text);
+			if (id) return { rowCount: ids.has(id) ? 0 : (ids.add(id), 1) };
+		} };
+		const events = ["b", "c", "a", "b"].map((id) => ({ id, event: "event " + id }));
+		(async () => {
+			await applyOnce(db, events, async (same, event) => { done.push(same === db && event); });
+			await applyOnce(db, [{ id: "d" }], () => { throw new Error("no"); }).catch((error) => done.push(error.message));
+			console.log(done.join(","));
+		})();`).CombinedOutput()
+	const want = "BEGIN,a,b,b,c,event b,event a,COMMIT,BEGIN,d,ROLLBACK,no\n"
+	if err != nil || string(out) != want {
+		t.Errorf("node printed %s, %v; want %s", out, err, want)
+	}
+}

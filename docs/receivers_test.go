@@ -91,7 +91,7 @@ func verify(body []byte, header http.Header, secrets ...string) bool {
 func verifyStandard(body []byte, header http.Header, secrets ...string) bool {
 	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
 	at, err := strconv.ParseInt(timestamp, 10, 64)
-	if age := time.Since(time.Unix(at, 0)).Abs(); err != nil || age > 5*time.Minute {
+	if age := time.Since(time.Unix(at, 0)).Abs(); err != nil || age > 5*time.Minute || id == "" || strings.Contains(id, ".") {
 		return false
 	}
 	ok := false

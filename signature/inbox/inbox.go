@@ -21,6 +21,11 @@
 //   - A function that fails leaves nothing behind, and the answer makes the sender try again.
 //   - After a crash between the commit and the answer, the event comes again as a repetition.
 //
+// An event that was delivered, and that somebody sends again on purpose, has a new id, so it is applied
+// again. Where that does harm, put an id of your own into its data, and give the table of the effects a
+// unique key on it. To replace secrets while the program runs, make a new Inbox with both, and put it
+// in the place of the old one.
+//
 // This holds for effects inside the transaction. If the function also sends a mail, that happens
 // again when the commit fails, so store a row that makes another process send it.
 //
