@@ -221,12 +221,15 @@ WHERE part = $1 AND last = $2`), k.part, k.last, d.first, d.last, len(d.entries)
 	return n
 }
 
-// rotate makes room for new deliveries, in place of those that are too old.
-func (h *history) rotate(ctx context.Context) error {
+// rotate makes room for new deliveries, in place of those that are too old. The first call of the function
+// empties a partition, which the second one puts to use.
+func (h *history) rotate(ctx context.Context) (err error) {
 	var age *time.Duration
 	if h.db.config.History > 0 {
 		age = &h.db.config.History
 	}
-	_, err := h.db.pool.Exec(ctx, h.db.in(`SELECT S.rotate_kept(clock_timestamp(), $1::interval, $2::bigint)`), age, h.db.config.HistoryBytes)
+	for n := 0; n < 2 && err == nil; n++ {
+		_, err = h.db.pool.Exec(ctx, h.db.in(`SELECT S.rotate_kept(clock_timestamp(), $1::interval, $2::bigint)`), age, h.db.config.HistoryBytes)
+	}
 	return err
 }

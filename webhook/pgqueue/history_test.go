@@ -43,10 +43,8 @@ func TestHistoryIsTruncated(t *testing.T) {
 	defer off.Close()
 	later := func() { // by a seventh of Config.History
 		exec(t, q.db.pool, q.db.config, "UPDATE S.ring SET since = since - interval '1 hour' WHERE since > 'epoch'")
-		for range 2 { // a step each
-			if err := off.maintainer.upkeep(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+		if err := off.maintainer.upkeep(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := q.maintainer.upkeep(t.Context()); err != nil {
@@ -78,10 +76,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	defer q.Close()
 	for i := range 10 { // each time it gets 200 kB, more than an eighth of the bytes
 		deliver(t, q, 10*i, 10)
-		for range 2 {
-			if err := q.maintainer.upkeep(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+		if err := q.maintainer.upkeep(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 	wantDelivered(t, q, "after ten partitions were full", 70) // the eighth one is empty

@@ -54,7 +54,8 @@ type Config struct {
 	// Zero means DefaultPoll.
 	Poll time.Duration
 	// History is how long deliveries are kept after they were delivered, at least; one may be kept for a
-	// seventh longer. Zero keeps none. All nodes should have the same value. Up to ten years.
+	// seventh, and 90 seconds, longer. Zero keeps none. All nodes should have the same value. Up to ten
+	// years.
 	History time.Duration
 	// HistoryBytes bounds, approximately, the bytes of the kept deliveries in the database. At the bound,
 	// the oldest eighth goes before its time. At least 1 MiB; zero means DefaultHistoryBytes, 10 GiB.

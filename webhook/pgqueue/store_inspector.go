@@ -86,7 +86,7 @@ func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int,
 // Erase implements store.Inspector. It reads every chunk whose bytes contain the user id. Deliveries in
 // chunks of other nodes count as claimed. Afterwards no query and no dump has anything of what was
 // erased. The files of PostgreSQL have its bytes until the space is used again, also after VACUUM. In
-// the history that is until the partition is truncated, within 8/7 of History. VACUUM FULL of the tables
+// the history that is until the partition is truncated, which is when History says. VACUUM FULL of the tables
 // kept, chunk and dead removes the bytes at once; what is settled meanwhile may not be kept. The log (WAL),
 // and backups of files, have them for as long as they are kept.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
