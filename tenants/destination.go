@@ -171,8 +171,8 @@ func (d *Directory) Rotate(ctx context.Context, id string, overlap time.Duration
 	return out, secret, nil
 }
 
-// Delete deletes a destination if it has the version. Zero stands for any version. The deliveries that
-// wait for it then become dead letters, unless Forwarder.DiscardWaiting discards them.
+// Delete deletes a destination, and its pause, if it has the version. Zero stands for any version. The
+// deliveries that wait for it then become dead letters, unless Forwarder.DiscardWaiting discards them.
 func (d *Directory) Delete(ctx context.Context, id string, version uint64, by string) error {
 	r, err := d.record(ctx, id)
 	if err != nil && !errors.Is(err, ErrUnreadable) {
@@ -182,10 +182,14 @@ func (d *Directory) Delete(ctx context.Context, id string, version uint64, by st
 		return ErrConflict
 	}
 	tenant := r.Destination.Tenant
-	if _, err = d.set(ctx, folderOf(tenant), nameOf(tenant, id), r.Destination.Version, nil); err == nil {
-		d.config.Logger.Info("tenants: a destination was deleted", "destination", id, "by", by)
+	if _, err = d.set(ctx, folderOf(tenant), nameOf(tenant, id), r.Destination.Version, nil); err != nil {
+		return err
 	}
-	return err
+	d.config.Logger.Info("tenants: a destination was deleted", "destination", id, "by", by)
+	if err = webhook.RemovePause(ctx, d.store, id); err != nil {
+		return fmt.Errorf("tenants: the destination is deleted, but its pause may be left: %w", err)
+	}
+	return nil
 }
 
 // record reads the document of a destination.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -81,4 +82,50 @@ func TestForwarderFollowsTheDirectory(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// What is deleted while it is paused is held no longer, and what waits for it becomes dead letters.
+func TestDeletedDestinationHasNoPause(t *testing.T) {
+	for _, what := range []string{"destination", "tenant"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := testkit.Must(memqueue.Open(memqueue.Config{}))
+			defer s.Close()
+			d := testkit.Must(tenants.New(s, tenants.Config{}))
+			f := testkit.Must(webhook.New(webhook.Config{Store: s, Directory: d}))
+			ran := make(chan error, 1)
+			go func() { ran <- f.Run(context.Background()) }() // until Shutdown
+			_, err := d.CreateTenant(t.Context(), tenants.Tenant{ID: "acme"}, "ann")
+			var made tenants.Destination
+			if err == nil {
+				made, _, err = d.Create(t.Context(), at("https://first.example/"), "ann")
+			}
+			if err == nil {
+				err = f.Pause(t.Context(), made.ID)
+			}
+			if err == nil {
+				err = f.Forward(t.Context(), made.ID, &event.Custom{Type: "invoice.paid"})
+			}
+			if err == nil && what == "tenant" {
+				err = d.DeleteTenant(t.Context(), "acme", "ann")
+			} else if err == nil {
+				err = d.Delete(t.Context(), made.ID, 0, "ann")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if held := f.Held(); len(held) > 0 {
+				t.Errorf("after the %s was deleted, Held() = %+v, want none", what, held)
+			}
+			if n := f.Stats().Dead[webhook.ReasonNoEndpoint]; n != 1 {
+				t.Errorf("after the %s was deleted, %d deliveries are given up, want 1", what, n)
+			}
+			if err := f.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := <-ran; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hookferry/analytics/check"
+	"github.com/hookferry/analytics/webhook"
 )
 
 const maxTenant = 128 // bytes of a tenant's id
@@ -81,6 +82,14 @@ func (d *Directory) DeleteTenant(ctx context.Context, id, by string) error {
 	if !t.Deleting { // from now on, Create undoes what it has begun
 		t.Deleting = true
 		if t, err = d.saveTenant(ctx, t, by, "deleted"); err != nil {
+			return err
+		}
+	}
+	for held, err := range d.store.Documents(ctx, folderOf(id), "") {
+		if err == nil {
+			err = webhook.RemovePause(ctx, d.store, id+"/"+held.Name)
+		}
+		if err != nil {
 			return err
 		}
 	}

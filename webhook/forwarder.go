@@ -81,7 +81,7 @@ func New(c Config) (*Forwarder, error) {
 	}, batchPart)
 	f.directory.schedule = f.schedule
 	f.settler = &settler{config: &f.config, recorder: &f.recorder, schedule: f.schedule, wake: news, news: store.NewSignal()}
-	f.pauses = &pauses{config: &f.config, schedule: f.schedule, settler: f.settler}
+	f.pauses = &pauses{config: &f.config, directory: &f.directory, schedule: f.schedule, settler: f.settler}
 	f.fetcher = &fetcher{config: &f.config, pauses: f.pauses, schedule: f.schedule, settler: f.settler, workers: &f.workers, news: news}
 	worker.schedule, worker.settler, worker.pauses = f.schedule, f.settler, f.pauses
 	return f, nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
@@ -27,10 +26,10 @@ type pause struct {
 
 // pauses reads and changes the pauses in the store, and tells the scheduler of them.
 type pauses struct {
-	config   *Config
-	schedule *scheduler
-	settler  *settler
-	readings atomic.Uint64 // counts the calls of learn
+	config    *Config
+	directory *directory
+	schedule  *scheduler
+	settler   *settler
 
 	mu sync.Mutex // guards the fields below
 	// read says that the scheduler knows the pauses, up to the version known of the documents. outdated
@@ -38,6 +37,7 @@ type pauses struct {
 	read     bool
 	known    uint64
 	outdated time.Time
+	paused   map[string]schedule.Pause // as the scheduler has them, which must not change
 }
 
 const resumedFor = 7 * 24 * time.Hour
@@ -68,10 +68,25 @@ func (ps *pauses) set(ctx context.Context, d Disabled) (stored bool, err error) 
 	return stored, err
 }
 
+// RemovePause removes the pause of a destination that was deleted from the store of a Forwarder. Without
+// it, the destination stays in Forwarder.Held, and what waits for it goes on waiting. Package tenants
+// calls it; a Directory of one's own may.
+func RemovePause(ctx context.Context, s store.DocumentStore, destination string) error {
+	for {
+		d, err := s.Document(ctx, pauseFolder, destination)
+		if err != nil || d.Version == 0 {
+			return err
+		}
+		d.Value = nil
+		if _, err = s.SetDocument(ctx, d); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
 // learn passes the pauses in the store to the scheduler, unless they are as they were. After an error
 // the scheduler keeps its own.
 func (ps *pauses) learn(ctx context.Context) error {
-	reading := ps.readings.Add(1)
 	upTo, changed, err := ps.changed(ctx)
 	if err != nil || !changed {
 		return err
@@ -107,10 +122,20 @@ func (ps *pauses) learn(ctx context.Context) error {
 			Since: p.Since, Why: string(hold), Reason: string(p.Reason), Bury: hold == HoldDisabled && ps.config.BuryDisabled,
 		}
 	}
-	ps.settler.returnAll(ps.schedule.SetPaused(paused, reading))
+	ps.mu.Lock()
+	was := ps.paused
+	ps.mu.Unlock()
+	for id := range was {
+		if _, left := paused[id]; !left { // the destination may be deleted, so the next attempt asks the Directory
+			ps.directory.forget("", id)
+		}
+	}
+	ps.settler.returnAll(ps.schedule.SetPaused(paused, upTo))
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.read, ps.known, ps.outdated = true, max(ps.known, upTo), outdated
+	if ps.read = true; upTo >= ps.known { // as in SetPaused, another call may have read later ones
+		ps.known, ps.outdated, ps.paused = upTo, outdated, paused
+	}
 	return nil
 }
 

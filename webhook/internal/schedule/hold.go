@@ -97,15 +97,15 @@ func holds(paused map[string]Pause, destination string) bool {
 }
 
 // SetPaused replaces all pauses, by destination. It returns the ready deliveries of the lanes that
-// become paused, for the caller to return to the store. The caller numbers its reads of the pauses
-// from 1, as they begin. SetPaused ignores a read that began before a read that it has got already.
-func (s *Scheduler[S, V]) SetPaused(paused map[string]Pause, reading uint64) (back []Item[V]) {
+// become paused, for the caller to return to the store. The caller has read the pauses when their
+// latest change had a version, or later. SetPaused ignores them if it has got others of a later version.
+func (s *Scheduler[S, V]) SetPaused(paused map[string]Pause, version uint64) (back []Item[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if reading < s.reading {
+	if version < s.version {
 		return nil
 	}
-	s.reading = reading
+	s.version = version
 	now := s.config.Now()
 	for id := range s.paused {
 		if holds(s.paused, id) && !holds(paused, id) {

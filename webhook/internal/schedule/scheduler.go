@@ -46,7 +46,7 @@ type Scheduler[S, V any] struct {
 	left    int                  // attempts that have left their slots; see Leave
 	open    bool                 // between Open and Drain
 	groups  uint64               // counts the batches that Divide has made
-	reading uint64               // the highest number of a read that SetPaused has got
+	version uint64               // the latest one that SetPaused has got
 }
 
 // New returns a Scheduler. It makes no reservations until Open is called. part returns how many bytes

@@ -232,7 +232,7 @@ func testNothingStalls(t *testing.T, seed uint64) {
 		put()
 	}
 	var active []*Slot[int, int]
-	readings := uint64(0) // how often the pauses were read
+	version := uint64(0) // of the pauses
 	for steps := 0; left > 0 || len(active) > 0; steps++ {
 		if steps > 200_000 {
 			t.Fatalf("after 200,000 steps %d deliveries are left, %d active, of %+v; want none", left, len(active), w.store)
@@ -255,12 +255,12 @@ func testNothingStalls(t *testing.T, seed uint64) {
 			w.fetch()
 		case k == 3:
 			d := fmt.Sprint(r.IntN(lanes))
-			readings += 2
-			for _, it := range w.SetPaused(map[string]Pause{d: {Since: time.Now()}}, readings-1) {
+			version += 2
+			for _, it := range w.SetPaused(map[string]Pause{d: {Since: time.Now()}}, version-1) {
 				w.Settled(1)
 				w.put(it.Destination, it.Retry, it.Due, 1)
 			}
-			w.SetPaused(nil, readings)
+			w.SetPaused(nil, version)
 		case k <= 5:
 			if slot := w.begin(); slot != nil {
 				active = append(active, slot)
