@@ -134,7 +134,7 @@ billing-and-inv…  paused       120     ?
 crm\x1b[31m       failing        0     3
   server_error, since 2m0s, next attemp…
 `},
-		{name: "docs/cli.md", width: 80, edit: guideOverview, want: regexp.MustCompile("(?s)```\n(hookferry v.*?)```").FindString(guide(t, "cli.md"))},
+		{name: "docs/cli.md", width: 80, edit: guideOverview, want: regexp.MustCompile("(?s)```text(\nhookferry v.*?)```").FindStringSubmatch(guide(t, "cli.md"))[1]},
 		{name: "more destinations than are listed", edit: func(v *overview) {
 			v.Destinations.Total, v.Destinations.States = 10_000, map[string]int{"ok": 9_598, "paused": 1, "failing": 400, "idle": 1}
 			v.Destinations.Items = v.Destinations.Items[:1]
