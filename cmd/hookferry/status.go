@@ -123,6 +123,9 @@ func (v *overview) lines(s screen) string {
 	if st.Config.Error != "" {
 		fmt.Fprintln(s, s.paint(bad, clean("the newest settings are not in use: "+st.Config.Error)))
 	}
+	for _, t := range st.Troubles {
+		fmt.Fprintln(s, s.paint(bad, clean(troubleText(t, st.Now))))
+	}
 	fmt.Fprintln(s)
 
 	s.line(12, "calls", cell{grouped(calls.Accepted) + " accepted", good}, failed(calls.Rejected, " wrong"),
@@ -160,6 +163,17 @@ func (v *overview) lines(s screen) string {
 		fmt.Fprintln(s, s.paint(faint, "and "+grouped(more)+" more: --all lists them"))
 	}
 	return b.String()
+}
+
+// troubleText says what is wrong with the store.
+func troubleText(t api.Trouble, now time.Time) string {
+	switch t.Kind {
+	case api.TroubleRefused:
+		return "the store refused calls, the last one " + ago(t.At, now) + ": " + t.Error
+	case api.TroubleUnusable:
+		return "the store cannot be used: " + t.Error
+	}
+	return "maintenance of the store keeps failing: " + t.Step + ", for " + spell(now.Sub(t.At)) + "; the log says why"
 }
 
 func total(byReason map[string]int64) (n int64) {

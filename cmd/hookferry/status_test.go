@@ -172,11 +172,19 @@ DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  
 		{name: "not ready, and settings with an error", width: 0, edit: func(v *overview) {
 			v.Status.Ready, v.Status.Totals.Unkept = false, 7
 			v.Status.Config.Error = "hookferry.yaml:3:1: unknown key \"sorces\""
+			v.Status.Troubles = []api.Trouble{
+				{Kind: api.TroubleRefused, At: v.Status.Now.Add(-12 * time.Second), Error: "webhook: queue is full: no space left on device"},
+				{Kind: api.TroubleUnusable, Error: "read-only"},
+				{Kind: api.TroubleMaintenance, Step: "janitor", At: v.Status.Now.Add(-5 * time.Minute)},
+			}
 			v.Destinations = api.Destinations{}
 		}, want: `
 hookferry v1.2.0 on web1/k4m7tq  takes no calls  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 the newest settings are not in use: hookferry.yaml:3:1: unknown key "sorces"
+the store refused calls, the last one 12s ago: webhook: queue is full: no space left on device
+the store cannot be used: read-only
+maintenance of the store keeps failing: janitor, for 5m0s; the log says why
 ` + strings.Replace(counts, "3 given up\n", "3 given up  7 not kept\n", 1) + `
 DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
 `},

@@ -43,7 +43,9 @@ type Config struct {
 	Private map[string]http.Handler // further handlers, which need the token, too, by their patterns; may be nil
 	Page    http.Handler            // serves all other paths, without a token; nil means no page
 	Node    func() api.Node         // describes this server
-	Logger  *slog.Logger
+	// Troubles returns why calls could not be stored, the newest reason only; may be nil.
+	Troubles func() []api.Trouble
+	Logger   *slog.Logger
 }
 
 // A Handler is the http.Handler of the admin listener.

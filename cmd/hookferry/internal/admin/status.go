@@ -3,6 +3,7 @@ package admin
 import (
 	_ "embed"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"runtime/metrics"
 	"slices"
@@ -19,6 +20,13 @@ func getStatus(q *request) (any, error) {
 	count, err := q.config.Store.Count(q.Context())
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(heap)
+	var troubles []api.Trouble
+	if q.config.Troubles != nil {
+		troubles = q.config.Troubles()
+	}
+	for _, step := range slices.Sorted(maps.Keys(stats.Failing)) {
+		troubles = append(troubles, api.Trouble{Kind: api.TroubleMaintenance, Step: step, At: stats.Failing[step].UTC()})
+	}
 	return api.Status{
 		Version: node.Version, Node: node.Name, Started: node.Started, Now: time.Now().UTC(), Ready: node.Ready,
 		Config: api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart, History: settings.History.MaxAge != 0},
@@ -32,6 +40,7 @@ func getStatus(q *request) (any, error) {
 		},
 		Waiting: count.Waiting, Claimed: count.Claimed, Dead: count.Dead, Oldest: count.Oldest.UTC(),
 		Errors: q.config.Feed.Errors(""), Rates: q.config.Feed.Rates(""), Memory: int64(heap[0].Value.Uint64()),
+		Troubles: troubles,
 	}, err
 }
 

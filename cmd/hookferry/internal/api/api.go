@@ -116,6 +116,23 @@ type Status struct {
 	Errors  map[string]int64 `json:"errors"`          // failed requests of the last hour, by reason
 	Rates   Rates            `json:"rates"`
 	Memory  int64            `json:"memory"` // the Go heap, in bytes
+
+	Troubles []Trouble `json:"troubles,omitempty"` // what is wrong with the store
+}
+
+// Kinds of Trouble.
+const (
+	TroubleRefused     = "refused"     // the store refused a call in the last five minutes
+	TroubleUnusable    = "unusable"    // the store cannot be used now
+	TroubleMaintenance = "maintenance" // a maintenance step of the store keeps failing
+)
+
+// A Trouble is something wrong with the store.
+type Trouble struct {
+	Kind  string    `json:"kind"`
+	Step  string    `json:"step,omitempty"`  // of TroubleMaintenance
+	At    time.Time `json:"at,omitzero"`     // when a call was refused last, or since when the step fails
+	Error string    `json:"error,omitempty"` // left out of TroubleMaintenance; the log has it
 }
 
 // Nodes lists the servers that share a store, in the order of their starts.

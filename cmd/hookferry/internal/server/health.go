@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/event"
 )
@@ -15,6 +16,8 @@ const (
 	// unready is how long the server is not ready after the store has refused a call. Then it is
 	// ready again, because only new calls can show whether the store accepts calls.
 	unready = 10 * time.Second
+	// noted is how long the status has the latest call that the store has refused.
+	noted = 5 * time.Minute
 	// A request whose time ends counts as a failure of the store only if it has waited for the
 	// store for at least keptWaiting. Otherwise it spent its time before that, for example in a
 	// queue.
@@ -28,22 +31,40 @@ type readiness struct {
 	next    collector.Forwarder
 	store   func() error // of store.ready
 	serving atomic.Bool
-	failed  atomic.Pointer[time.Time] // when the store refused a call last; nil if never
+	failed  atomic.Pointer[refusal] // the latest call that the store refused; nil if there was none
+}
+
+// A refusal is a call that the store refused.
+type refusal struct {
+	at  time.Time
+	err error
 }
 
 func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	began := time.Now()
 	err := h.next.ForwardEvents(ctx, destinations, events...)
 	if err != nil && (ctx.Err() == nil || time.Since(began) >= keptWaiting) {
-		now := time.Now()
-		h.failed.Store(&now)
+		h.failed.Store(&refusal{time.Now(), err})
 	}
 	return err
 }
 
 func (h *readiness) ready() bool {
 	failed := h.failed.Load()
-	return h.serving.Load() && (failed == nil || time.Since(*failed) >= unready) && (h.store == nil || h.store() == nil)
+	return h.serving.Load() && (failed == nil || time.Since(failed.at) >= unready) && (h.store == nil || h.store() == nil)
+}
+
+// troubles returns why the store refused a call in the last noted, and why it cannot be used now.
+func (h *readiness) troubles() (all []api.Trouble) {
+	if f := h.failed.Load(); f != nil && time.Since(f.at) < noted {
+		all = append(all, api.Trouble{Kind: api.TroubleRefused, At: f.at.UTC(), Error: f.err.Error()})
+	}
+	if h.store != nil {
+		if err := h.store(); err != nil {
+			all = append(all, api.Trouble{Kind: api.TroubleUnusable, Error: err.Error()})
+		}
+	}
+	return all
 }
 
 // serveHealth answers health checks, on both listeners: 200, or 503 if the server is not ready. For

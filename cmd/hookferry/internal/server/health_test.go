@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/event"
 )
 
@@ -73,14 +76,25 @@ func TestReadinessFollowsTheStore(t *testing.T) {
 			t.Fatalf("ForwardEvents: unexpected error %v", err)
 		}
 		want("once the store refuses", false)
+		troubles := func(want ...api.Trouble) {
+			t.Helper()
+			if d := cmp.Diff(want, h.troubles()); d != "" {
+				t.Errorf("troubles (-want +got):\n%s", d)
+			}
+		}
+		refused := api.Trouble{Kind: api.TroubleRefused, At: time.Now().UTC(), Error: "disk full"}
+		troubles(refused)
 		time.Sleep(unready - time.Millisecond)
 		want("just before it is tried again", false)
 		time.Sleep(time.Millisecond)
 		want("when it is tried again", true)
 		away = errors.New("read-only")
 		want("while the store cannot be used", false)
+		troubles(refused, api.Trouble{Kind: api.TroubleUnusable, Error: "read-only"})
 		away = nil
 		want("once the store can be used again", true)
+		time.Sleep(noted - unready)
+		troubles()
 		h.serving.Store(false)
 		want("once the stop began", false)
 	})

@@ -349,6 +349,7 @@ func (s *server) private(l net.Listener) *http.Server {
 		Roster:    s.store.roster,
 		Feed:      s.feed,
 		Node:      s.node,
+		Troubles:  s.ready.troubles,
 		Settings:  s.settings.Load,
 		Tenants:   s.tenants,
 		Sources:   s.sources.list,

@@ -98,6 +98,11 @@ export default function overview({ every, onStatus, signal }) {
     if (config.error) add('config', 'bad', 'The newest configuration is not in use', `: ${config.error}`)
     if (config.restart?.length > 0) add('restart', 'warn', 'Some settings count only after a restart', `: ${config.restart.join(', ')}`)
     if (!status.ready) add('ready', 'bad', 'Calls are not accepted', ': the server is starting or stopping, or cannot store them')
+    for (const t of status.troubles ?? []) {
+      if (t.kind === 'refused') add('refused', 'bad', 'The store refused calls', `, the last one ${moment(t.at)}: ${t.error}`)
+      else if (t.kind === 'unusable') add('unusable', 'bad', 'The store cannot be used', `: ${t.error}`)
+      else add(`step ${t.step}`, 'warn', 'Maintenance of the store keeps failing', `: ${t.step}, since ${moment(t.at)}; the log says why`)
+    }
     if (calls.failed > 0) add('failed', 'bad', `${plural(calls.failed, 'request')} could not be stored`, ', and clients were told to send them again')
     const noted = words.notedIn(latest.states)
     const troubled = words.troubledIn(latest.states)
