@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"hash/maphash"
+	"net/http"
 	"slices"
 	"time"
 
@@ -30,12 +31,13 @@ const (
 // whole body. There is no traceparent, unless it is static: the events belong to several traces.
 //
 // The answer is about all deliveries of the request. After a failure that may pass, they are
-// attempted together again, each until its retry window ends. They stay together while this process
-// runs; after a restart or on another node, other groups may form. A refusal by a 4xx, such as a
-// 413, divides the batch in two, which are attempted on their own, until the deliveries at fault
-// stand alone: only these become dead letters, or are repeated as Retries says. One delivery at
-// fault among n costs about 2*log2(n) more requests, and n of them cost 2n-1 requests in all. If a
-// receiver answers 413 often, lower MaxBytes.
+// attempted together again, each until its retry window ends. Other retries that are due join them
+// as far as they fit, so the batch may have another id. After a restart or on another node, other
+// groups may form. A refusal by a 4xx, such as a 413, divides the batch in two, which are attempted
+// on their own, until the deliveries at fault stand alone: only these become dead letters, or are
+// repeated, alone, as Retries says. One delivery at fault among n costs about 2*log2(n) more
+// requests, and n of them cost 2n-1 requests in all. If a receiver answers 413 often, lower
+// MaxBytes. A 401, 403, 404 or 410 is about the endpoint, so it counts for all deliveries.
 //
 // Deliveries that do not fill a batch wait in the store for MaxWait, from the time at which the
 // first of them is due. Until then, only deliveries that this node has stored help to fill the
@@ -131,11 +133,23 @@ func batchID(ids []byte) string {
 
 var groupSeed = maphash.MakeSeed()
 
-// groupOf returns the schedule.Item.Group of d, which all deliveries of its latest batch have.
-func groupOf(d *Delivery) uint64 {
+// groupOf returns the schedule.Item.Group of d, which all deliveries of its latest batch have, and
+// Item.Apart. A replayed delivery, which has no tries, has none.
+func groupOf(d *Delivery) (group uint64, apart bool) {
 	n := len(d.Attempts)
-	if n == 0 || d.Attempts[n-1].Batch == "" {
-		return 0
+	if d.Tries == 0 || n == 0 || d.Attempts[n-1].Batch == "" {
+		return 0, false
 	}
-	return maphash.String(groupSeed, d.Attempts[n-1].Batch)
+	a := &d.Attempts[n-1]
+	return maphash.String(groupSeed, a.Batch), refusesEvents(a)
+}
+
+// refusesEvents reports whether the answer to a batch may be about single events of it, so that
+// others have a chance without them. The answers left out are about the endpoint.
+func refusesEvents(a *Attempt) bool {
+	switch a.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
+		return false
+	}
+	return a.Reason == ReasonRefused
 }

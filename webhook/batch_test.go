@@ -134,11 +134,16 @@ func TestOutcomesOfABatch(t *testing.T) {
 		{name: "more than a batch", script: []step.Step{step.Answer(204)}, events: 12, want: [][]string{numbered(10), {"e11", "e12"}}},
 		{name: "one refused", script: []step.Step{refuse(422, "e5")}, events: 8, dead: []string{"e5"},
 			want: [][]string{numbered(8), {"e1", "e2", "e3", "e4"}, {"e5", "e6", "e7", "e8"}, {"e5", "e6"}, {"e7", "e8"}, {"e5"}, {"e6"}}},
-		{name: "all refused", script: []step.Step{step.Answer(404)}, events: 10, count: 19, dead: numbered(10)},
+		{name: "all refused", script: []step.Step{step.Answer(400)}, events: 10, count: 19, dead: numbered(10)},
+		{name: "unauthorized", script: []step.Step{step.Answer(401)}, events: 10, dead: numbered(10), want: [][]string{numbered(10)}},
+		{name: "forbidden", script: []step.Step{step.Answer(403)}, events: 10, dead: numbered(10), want: [][]string{numbered(10)}},
+		{name: "not found", script: []step.Step{step.Answer(404)}, events: 10, dead: numbered(10), want: [][]string{numbered(10)}},
+		{name: "not found, and repeated by Retries", script: []step.Step{step.Answer(404), step.Answer(204)}, events: 10,
+			retries: &webhook.Retries{Statuses: []string{"4xx"}}, want: [][]string{numbered(10), numbered(10)}},
 		{name: "too large", script: []step.Step{atMost(3)}, events: 10,
 			want: [][]string{numbered(10), numbered(5), {"e6", "e7", "e8", "e9", "e10"}, {"e1", "e2", "e3"}, {"e4", "e5"}, {"e6", "e7", "e8"}, {"e9", "e10"}}},
 		{name: "too large alone", script: []step.Step{refuse(413, "e2")}, events: 2, dead: []string{"e2"}, want: [][]string{{"e1", "e2"}, {"e1"}, {"e2"}}},
-		{name: "gone", script: []step.Step{refuse(410, "e1")}, events: 2, dead: []string{"e1"}, want: [][]string{{"e1", "e2"}, {"e1"}, {"e2"}}},
+		{name: "gone", script: []step.Step{refuse(410, "e1")}, events: 2, dead: []string{"e1", "e2"}, want: [][]string{{"e1", "e2"}}},
 		{name: "refused, and repeated by Retries", script: []step.Step{refuse(400, "e1")}, events: 2, retries: &webhook.Retries{Statuses: []string{"4xx"}},
 			count: -1, dead: []string{"e1"}},
 		{name: "not by a 4xx", script: []step.Step{step.Redirect(302, "/")}, events: 4, dead: []string{"e1", "e2", "e3", "e4"}, want: [][]string{{"e1", "e2", "e3", "e4"}}},
@@ -205,6 +210,61 @@ func TestAFailedBatchStaysTogether(t *testing.T) {
 			t.Errorf("the batch comes again after %v, want 1m0s by Retry-After", at)
 		}
 	})
+}
+
+// A destination that fails gets batches, too: as probes, as retries, after it is mended, and when
+// its dead letters are replayed.
+func TestBatchesOfADestinationThatFails(t *testing.T) {
+	const events, most = 1000, 100
+	for _, tt := range []struct {
+		name   string
+		answer step.Step
+		wait   time.Duration // until the destination is mended
+		replay bool
+
+		divides bool // the answer divides the batches
+	}{
+		{name: "an outage", answer: step.Answer(500), wait: 30 * time.Minute},
+		{name: "a replay after the retry window", answer: step.Answer(500), wait: 10 * time.Hour, replay: true},
+		{name: "a replay after a refusal", answer: step.Answer(401), wait: time.Minute, replay: true},
+		{name: "a replay after a division", answer: step.Answer(400), wait: time.Minute, replay: true, divides: true},
+	} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			recv := r.startBatches(batched(webhook.Batch{MaxEvents: most, MaxWait: time.Second}), webhook.Config{})
+			recv.SetScript(tt.answer)
+			for _, id := range numbered(events) {
+				r.send(id)
+			}
+			time.Sleep(tt.wait)
+			failed, _ := batches(t, recv)
+			recv.SetScript(step.Answer(204))
+			if tt.replay {
+				for _, err := range r.RetryAll(t.Context(), webhook.Query{}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			time.Sleep(11 * time.Minute)
+			synctest.Wait()
+			all, _ := batches(t, recv)
+			if c := r.counts(); c.Waiting != 0 || c.Dead != 0 {
+				t.Errorf("%s: the store has %+v after it is mended, want nothing", tt.name, c)
+			}
+			for begin, part := range map[int][][]string{0: failed, len(failed): all[len(failed):]} {
+				n := 0
+				for _, b := range part {
+					n += len(b)
+				}
+				if tt.divides && begin == 0 {
+					continue
+				}
+				if n < events || 2*n < most*len(part) {
+					t.Errorf("%s: requests from %d on: %d events in %d requests, want at least half full ones", tt.name, begin, n, len(part))
+				}
+			}
+		})
+	}
 }
 
 // A batch that is not full waits for MaxWait, and one that is full does not.

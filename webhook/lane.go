@@ -24,8 +24,7 @@ type laneState struct {
 
 // itemOf returns the claimed delivery d in the form that the scheduler uses.
 func itemOf(d *Delivery) item {
-	return item{
-		Destination: d.Destination, Value: d, Claim: d.Claim, Size: int64(len(d.Body)), Retry: !d.Expires.IsZero(), Due: d.Due,
-		Group: groupOf(d),
-	}
+	it := item{Destination: d.Destination, Value: d, Claim: d.Claim, Size: int64(len(d.Body)), Retry: !d.Expires.IsZero(), Due: d.Due}
+	it.Group, it.Apart = groupOf(d)
+	return it
 }

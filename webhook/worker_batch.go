@@ -25,11 +25,15 @@ func (w *worker) deliverBatch(slot *slot, l *lane, t *target) (answered bool) {
 	case r.outcome != OutcomeDelivered && w.attempts.Err() != nil:
 		w.giveUp(r)
 		return false
-	case r.attempt.Reason == ReasonRefused && len(w.batch) > 1: // even if Retries would have it repeated
+	case refusesEvents(&r.attempt) && len(w.batch) > 1: // even if Retries would have it repeated
 		w.divide(slot, r, now)
 		return true
 	}
-	wait := max(t.schedule.wait(w.batch[0].Tries+1), 1) // one for all, so that they are due together
+	tries := w.batch[0].Tries
+	for _, d := range w.batch {
+		tries = min(tries, d.Tries)
+	}
+	wait := max(t.schedule.wait(tries+1), 1) // one for all, so that they are due together
 	for _, d := range w.batch {
 		r.attempt.Try = d.Tries + 1
 		w.ends = append(w.ends, w.decide(d, t, results, now, wait))

@@ -52,16 +52,28 @@ func (l *Lane[S, V]) took(it *Item[V]) {
 	}
 }
 
-// gather moves ready deliveries of the lane to t.Batch, after t.Item.
+// gather moves ready deliveries of the lane to t.Batch, after t.Item: those of its Group, and further
+// groups that fit as a whole.
 func (t *Slot[S, V]) gather(part func(V) int64) {
 	l := t.Lane
 	t.Batch = append(t.Batch, t.Item)
-	bytes := part(t.Item.Value)
-	for len(t.Batch) < l.batch.Events && l.ready.len() > 0 {
-		it := l.ready.first()
-		if bytes += part(it.Value); it.Group != t.Item.Group || bytes > l.batch.Bytes {
-			return
+	bytes, last, n := part(t.Item.Value), &t.Item, 0
+	for i := 0; ; i++ {
+		ends := i == l.ready.len() || l.ready.at(i).Group != last.Group || last.Group == 0
+		if ends || last.Group == t.Item.Group {
+			n = i
 		}
+		if i == l.ready.len() || 1+i == l.batch.Events {
+			break
+		}
+		it := l.ready.at(i)
+		apart := it.Group != t.Item.Group && (it.Apart || t.Item.Apart || it.Retry != t.Item.Retry)
+		if bytes += part(it.Value); apart || bytes > l.batch.Bytes {
+			break
+		}
+		last = it
+	}
+	for range n {
 		t.Batch = append(t.Batch, l.ready.pop())
 	}
 }
@@ -88,7 +100,7 @@ func (s *Scheduler[S, V]) Divide(t *Slot[S, V], items []Item[V]) (back []Item[V]
 		if i == 0 || i == (len(items)+1)/2 {
 			s.groups++
 		}
-		it.Group, it.Part, it.Due = s.groups, true, now
+		it.Group, it.Apart, it.Part, it.Due = s.groups, true, true, now
 		s.run.ready(l, it, now)
 	}
 	return nil

@@ -18,7 +18,10 @@ func (q *fifo[T]) push(v T) {
 }
 
 // first returns the item that pop takes out next.
-func (q *fifo[T]) first() *T { return &q.items[q.head] }
+func (q *fifo[T]) first() *T { return q.at(0) }
+
+// at returns the item that is taken out after i others.
+func (q *fifo[T]) at(i int) *T { return &q.items[q.head+i] }
 
 func (q *fifo[T]) pop() T {
 	var zero T

@@ -102,7 +102,7 @@ func (s *Scheduler[S, V]) Fetched(wants []Want[S, V], items []Item[V]) (back, la
 			// a mixed queue fresh deliveries hide retries, so retries wait for the probe, too.
 			b.retry = b.probe
 			back = append(back, it)
-		case l.suspended() && l.holds() > 0:
+		case l.suspended() && l.active+l.batch.attempts(l.ready.len()+l.reserved+1) > 1:
 			back = append(back, it)
 		default:
 			l.largest = max(it.Size, l.largest-l.largest/16)

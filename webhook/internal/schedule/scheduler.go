@@ -69,7 +69,8 @@ type Item[V any] struct {
 	Claim       uint64 // of the delivery, not zero
 	Size        int64  // of the body, in bytes
 	Retry       bool   // the delivery was attempted before
-	Group       uint64 // a batch has deliveries of one Group only, so that those retried together stay together
+	Group       uint64 // not zero: of a batch that failed, so its deliveries stay together
+	Apart       bool   // of a batch that was refused: its Group joins no other
 	Part        bool   // of a batch that was divided: the store does not know of the latest attempt
 	Due         time.Time
 
