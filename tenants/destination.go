@@ -69,7 +69,7 @@ func (d *Directory) Create(ctx context.Context, in Destination, by string) (_ De
 }
 
 // Import is Create with a secret of another sender, which the receiver has already. The secret must
-// be valid in webhook.Destination.StandardSecrets.
+// be valid in webhook.Destination.StandardSecrets; otherwise a *webhook.ConfigError names it Secret.
 func (d *Directory) Import(ctx context.Context, in Destination, existing signature.Secret, by string) (Destination, error) {
 	if err := d.taken(ctx, in.Tenant); err != nil {
 		return Destination{}, err
@@ -236,7 +236,15 @@ func (d *Directory) check(r *record, by string) error {
 	if err != nil {
 		made.TLS = nil // whose faults err has
 	}
-	return errors.Join(refused(wrong), made.Validate(), made.CheckAddresses(d.config.AllowAddresses), err)
+	invalid := made.Validate()
+	if all, ok := invalid.(interface{ Unwrap() []error }); ok && r.Destination.Tenant != "" {
+		for _, fault := range all.Unwrap() {
+			if f, ok := fault.(*webhook.ConfigError); ok && f.Field == "StandardSecrets[0]" {
+				f.Field = "Secret" // the one that the caller of Import knows
+			}
+		}
+	}
+	return errors.Join(refused(wrong), invalid, made.CheckAddresses(d.config.AllowAddresses), err)
 }
 
 // save checks and stores a destination, without secrets whose time is over.

@@ -299,7 +299,7 @@ func TestImportKeepsSecretAndRetries(t *testing.T) {
 		t.Errorf("the forwarder gets the retries %+v, want %+v", w.Retries, want)
 	}
 	given.Timeout++
-	if _, err := d.Import(t.Context(), given, "s3cret", "ann"); len(faults(err)) != 2 || strings.Contains(err.Error(), "s3cret") {
+	if _, err := d.Import(t.Context(), given, "s3cret", "ann"); len(faults(err)) != 2 || faults(err)[0].Field != "Secret" && faults(err)[1].Field != "Secret" || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("Import() = %v, want faults of the secret and of Timeout", err)
 	}
 	for _, text := range []string{`{"timeout": "x"}`, `{"window": 3}`} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -58,8 +59,32 @@ func (c *command) ask(ctx context.Context, do action) error {
 		return fmt.Errorf("%s wants a token: see --admin-token", host)
 	case refused.Code == api.CodeNotFound:
 		return nothing(err)
+	case refused.Field != "":
+		return fmt.Errorf("%s", c.inFlags(refused.Error()))
 	}
 	return err
+}
+
+// keyOfFault matches the key of a field of the API where a fault begins.
+var keyOfFault = regexp.MustCompile(`(^|; )([a-zA-Z]+)([^ :]*):? `)
+
+// flagsOf are the flags whose values are in a field with another name.
+var flagsOf = map[string]string{"endpoints": "url", "filter": "type"}
+
+// inFlags returns the text of an error of the API with the flags of the command in place of the fields.
+// Each fault is a line.
+func (c *command) inFlags(text string) string {
+	return keyOfFault.ReplaceAllStringFunc(text, func(key string) string {
+		m := keyOfFault.FindStringSubmatch(key)
+		name, part := flagsOf[m[2]], ""
+		if name == "" {
+			name, part = m[2], strings.TrimPrefix(m[3]+" ", ".") // where in a document
+		}
+		if c.Lookup(name) == nil {
+			return key
+		}
+		return strings.Replace(m[1], "; ", "\n", 1) + "--" + name + ": " + strings.TrimLeft(part, " ")
+	})
 }
 
 // openClient sets c.client.
