@@ -2,6 +2,8 @@ package tenants
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"strings"
 
@@ -22,12 +24,26 @@ type Tenant struct {
 	Changes  []Change `json:"changes,omitempty"`        // the latest ten, the newest first
 }
 
-// CreateTenant stores a tenant; its Version is zero. The argument by names the author of the change,
-// in all methods that have it.
+// CreateTenant stores a tenant; its Version is zero. If there is one with this ID, the error is an
+// ErrConflict. The argument by names the author of the change, in all methods that have it.
 func (d *Directory) CreateTenant(ctx context.Context, t Tenant, by string) (Tenant, error) {
 	t.Changes, t.Deleting = nil, false
-	return d.saveTenant(ctx, t, by, "created")
+	created, err := d.saveTenant(ctx, t, by, "created")
+	if errors.Is(err, ErrConflict) {
+		err = existing(t.ID)
+	}
+	return created, err
 }
+
+// existing is the ErrConflict of CreateTenant: the id of the tenant that exists.
+type existing string
+
+func (id existing) Error() string {
+	return fmt.Sprintf("tenants: there is a tenant %q already", string(id))
+}
+
+// Is makes existing an ErrConflict for errors.Is.
+func (existing) Is(target error) bool { return target == ErrConflict }
 
 // Tenant returns a tenant, or ErrUnknown.
 func (d *Directory) Tenant(ctx context.Context, id string) (t Tenant, err error) {

@@ -62,6 +62,15 @@ func rig(t *testing.T, c tenants.Config) (*tenants.Directory, *memqueue.Store) {
 	return d, s
 }
 
+// A tenant that exists is not created again, and the error says so.
+func TestATenantIsCreatedOnce(t *testing.T) {
+	d, _ := rig(t, tenants.Config{})
+	_, err := d.CreateTenant(t.Context(), tenants.Tenant{ID: "acme"}, "ann")
+	if !errors.Is(err, tenants.ErrConflict) || err.Error() == tenants.ErrConflict.Error() {
+		t.Errorf("CreateTenant() of a tenant that exists = %v, want an ErrConflict that says that it exists", err)
+	}
+}
+
 func at(urls ...string) (d tenants.Destination) {
 	d.Tenant = "acme"
 	for _, u := range urls {

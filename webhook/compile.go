@@ -33,7 +33,7 @@ func makeTarget(d *Destination, c *Config, earlier *target) (*target, check.Faul
 	}
 	timeout, window := t.retries.bounds(c)
 	check.Range(&wrong, "Timeout", &t.timeout, 0, timeout, timeout)
-	check.Range(&wrong, "Window", &t.limits.Window, 0, window, window)
+	checkWindow(&wrong, &t.limits.Window, window)
 	check.Least(&wrong, "MaxConcurrent", &t.limits.Slots, 0, c.MaxConcurrent)
 	d.Schedule.check("Schedule", &wrong)
 	d.Order.check("Order", &wrong)

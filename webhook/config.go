@@ -236,7 +236,7 @@ func (c Config) withDefaults() (Config, check.Faults) {
 	check.Least(&wrong, "MaxAnswers", &c.MaxAnswers, 0, DefaultMaxAnswers)
 	check.Least(&wrong, "MaxAnswerBytes", &c.MaxAnswerBytes, 0, DefaultMaxAnswerBytes)
 	check.Range(&wrong, "Timeout", &c.Timeout, 0, DefaultTimeout, DefaultTimeout)
-	check.Range(&wrong, "Window", &c.Window, 0, DefaultWindow, DefaultWindow)
+	checkWindow(&wrong, &c.Window, DefaultWindow)
 	c.Retries.check("Retries", &wrong)
 	check.Least(&wrong, "DisableAfter", &c.DisableAfter, 0, 0)
 	check.Least(&wrong, "Poll", &c.Poll, 0, DefaultPoll)

@@ -53,9 +53,10 @@
 //
 // So a receiver may have taken even an event that became a dead letter.
 //
-// No order: events are attempted concurrently, and a retried event may arrive after later ones. A
-// receiver that keeps a state should ignore an event with an earlier timestamp than the event that
-// it applied last.
+// Order only by key: with event.Custom.Key, [Destination.Order] or their like, the deliveries of a
+// destination with one Key are attempted one after the other. All others are attempted concurrently,
+// and a retried event may arrive after later ones. A receiver that keeps a state should ignore an
+// event with an earlier timestamp than the event that it applied last.
 //
 // An idempotent receiver inserts the webhook-id, under a unique key, in the transaction that does
 // the work; see the example IdempotentReceiver. It keeps the keys for longer than the retry window,

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,16 +51,17 @@ func encode(calls []event.Call) ([]event.Event, error) {
 	events := make([]event.Event, len(calls))
 	for i, call := range calls {
 		if events[i], err = encoder.Encode(call); err != nil {
-			return nil, oneOf(len(calls), i, "call", err)
+			return nil, oneOf(len(calls), i, err)
 		}
 	}
 	return events, nil
 }
 
-// oneOf returns the error for number i of n calls or events, which it names if there are several.
-func oneOf(n, i int, what string, err error) error {
+// oneOf returns the error for the event with the index i of n, which it names, from 1, if there are
+// several.
+func oneOf(n, i int, err error) error {
 	if n > 1 {
-		return fmt.Errorf("%s %d: %w", what, i, err)
+		return fmt.Errorf("event %d of %d: %w", i+1, n, err)
 	}
 	return err
 }
@@ -67,21 +69,20 @@ func oneOf(n, i int, what string, err error) error {
 // Send forwards calls to the destinations of a tenant: to each whose Filter takes the call. All
 // deliveries are stored in one commit. If a tenant has no destination, or is not known, nothing is
 // stored, and it is no error. Send returns what became of each call, and the errors of Forward and of
-// the Directory. ErrTooLarge says that there were more than MaxFanOut deliveries, one for each call
-// and destination.
+// the Directory, and no results with an error. ErrTooLarge says that there were more than MaxFanOut
+// deliveries, one for each call and destination.
 func (f *Forwarder) Send(ctx context.Context, tenant string, calls ...event.Call) ([]Sent, error) {
 	events, err := encode(calls)
 	if err != nil {
 		return nil, err
 	}
-	sent := make([]Sent, len(events))
-	return sent, f.send(ctx, nil, tenant, events, sent, f.put)
+	return f.send(ctx, nil, tenant, events, f.put)
 }
 
 // SendTx is Send in a transaction of the caller, as ForwardTx is Forward. All calls are stored by one
 // statement.
 func (f *Forwarder) SendTx(ctx context.Context, tx any, tenant string, calls ...event.Call) ([]Sent, error) {
-	outbox, err := f.outbox()
+	outbox, err := f.outbox("SendTx")
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +90,7 @@ func (f *Forwarder) SendTx(ctx context.Context, tx any, tenant string, calls ...
 	if err != nil {
 		return nil, err
 	}
-	sent := make([]Sent, len(events))
-	return sent, f.send(ctx, tx, tenant, events, sent, func(ctx context.Context, b *batch) (int, error) { return f.putTx(ctx, outbox, tx, b) })
+	return f.send(ctx, tx, tenant, events, func(ctx context.Context, b *batch) (int, error) { return f.putTx(ctx, outbox, tx, b) })
 }
 
 // Sent says what became of a call of Send: for how many destinations of the tenant it is stored, is
@@ -103,19 +103,19 @@ type Sent struct{ Stored, Duplicates, Filtered int }
 const MaxFanOut = 4096
 
 // send passes a delivery of each event for each destination of a tenant to queue.
-func (f *Forwarder) send(ctx context.Context, tx any, tenant string, events []event.Event, sent []Sent, queue queue) error {
+func (f *Forwarder) send(ctx context.Context, tx any, tenant string, events []event.Event, queue queue) ([]Sent, error) {
 	if err := f.takes(events); err != nil {
-		return err
+		return nil, err
 	}
 	if tenant == "" || len(tenant) > maxID {
-		return fmt.Errorf("webhook: the tenant has %d bytes, 1 to %d are allowed", len(tenant), maxID)
+		return nil, fmt.Errorf("webhook: the tenant has %d bytes, 1 to %d are allowed", len(tenant), maxID)
 	}
 	destinations, err := f.directory.of(ctx, tx, tenant)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if n := len(destinations) * len(events); n > MaxFanOut {
-		return fmt.Errorf("%w: %d events for %d destinations of a tenant; at most %d deliveries are allowed", ErrTooLarge, len(events), len(destinations), MaxFanOut)
+		return nil, fmt.Errorf("%w: %d events for %d destinations of a tenant; at most %d deliveries are allowed", ErrTooLarge, len(events), len(destinations), MaxFanOut)
 	}
 	var array [8]route
 	routes := array[:0]
@@ -127,7 +127,11 @@ func (f *Forwarder) send(ctx context.Context, tx any, tenant string, events []ev
 	if len(routes) == 0 {
 		f.recorder.count(func(s *Stats) { s.NoDestination += int64(len(events)) })
 	}
-	return f.store(ctx, routes, events, sent, queue)
+	sent := make([]Sent, len(events))
+	if err = f.store(ctx, routes, events, sent, queue); err != nil {
+		return nil, err
+	}
+	return sent, nil
 }
 
 // ForwardEvents is Forward for several destinations, and for events that the caller has made with
@@ -156,17 +160,19 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 
 // ForwardEventsTx is ForwardTx for several destinations, and for events as in ForwardEvents.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
-	outbox, err := f.outbox()
+	outbox, err := f.outbox("ForwardTx")
 	if err != nil {
 		return err
 	}
 	return f.forward(ctx, tx, destinations, events, func(ctx context.Context, b *batch) (int, error) { return f.putTx(ctx, outbox, tx, b) })
 }
 
-func (f *Forwarder) outbox() (store.Outbox, error) {
+// outbox returns the store as an Outbox, for the method named call.
+func (f *Forwarder) outbox(call string) (store.Outbox, error) {
 	outbox, ok := f.config.Store.(store.Outbox)
 	if !ok {
-		return nil, fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
+		return nil, fmt.Errorf("webhook: %s: %T has no transactions of its caller, as pgqueue has; call %s: %w",
+			call, f.config.Store, strings.TrimSuffix(call, "Tx"), ErrUnsupported)
 	}
 	return outbox, nil
 }
@@ -248,7 +254,7 @@ func (f *Forwarder) takes(events []event.Event) error {
 	}
 	for i := range events {
 		if err := cmp.Or(events[i].Check(), f.config.Catalogue.Check(events[i].Type)); err != nil {
-			return oneOf(len(events), i, "event", err)
+			return oneOf(len(events), i, err)
 		}
 	}
 	return nil

@@ -71,6 +71,15 @@ func (r *Retries) check(field string, wrong *check.Faults) {
 	}
 }
 
+// checkWindow is check.Range for a retry window, and says what allows a longer one.
+func checkWindow(wrong *check.Faults, window *time.Duration, most time.Duration) {
+	if most < *window && *window <= MaxWindow {
+		wrong.Refuse(true, "Window", "is %v; up to %v is allowed, and up to %v if Retries.Window allows it", *window, most, MaxWindow)
+		*window = 0
+	}
+	check.Range(wrong, "Window", window, 0, most, most)
+}
+
 // bounds returns the limits of Destination.Timeout and Destination.Window.
 func (r *Retries) bounds(c *Config) (timeout, window time.Duration) {
 	timeout, window = c.Timeout, c.Window

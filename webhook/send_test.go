@@ -98,11 +98,13 @@ func TestSendHasABoundAndFailsWithTheDirectory(t *testing.T) {
 	if sent, err := f.Send(t.Context(), "acme", custom("a", "1")); err != nil || sent[0].Stored != len(d.rows) {
 		t.Errorf("Send() to %d destinations = %v, %v", len(d.rows), sent, err)
 	}
-	if _, err := f.Send(t.Context(), "acme", custom("a", "2"), custom("a", "3")); !errors.Is(err, webhook.ErrTooLarge) {
-		t.Errorf("Send() beyond MaxFanOut = %v, want ErrTooLarge", err)
+	if sent, err := f.Send(t.Context(), "acme", custom("a", "2"), custom("a", "3")); !errors.Is(err, webhook.ErrTooLarge) || sent != nil {
+		t.Errorf("Send() beyond MaxFanOut = %v, %v; want no results and ErrTooLarge", sent, err)
 	}
 	if _, err := f.SendTx(t.Context(), "tx", "acme", custom("a", "2")); !errors.Is(err, webhook.ErrUnsupported) {
 		t.Errorf("SendTx() with a store that is no Outbox = %v, want ErrUnsupported", err)
+	} else if !strings.Contains(err.Error(), "SendTx") {
+		t.Errorf("the error of SendTx() does not name it: %v", err)
 	}
 	d.set(webhook.Destination{})
 	d.err = errAway

@@ -3,6 +3,7 @@ package pgqueue
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -18,11 +19,11 @@ import (
 // Transactions that put the same delivery wait for each other. So do those that put deliveries with
 // the same Key to a destination, and few others: for each of its Keys, a transaction locks one in
 // 16,384 of all Keys until it ends. One call locks its Keys in one order, and so cannot deadlock
-// with another call. Two calls in one transaction can deadlock, as locks of any two rows can.
+// with another call. Two calls in one transaction can deadlock, as locks of any two rows can. Put
+// waits for such a transaction, too.
 //
-// While a transaction is open, the
-// store cannot remove old keys from the dedup window, and PostgreSQL cannot remove finished rows. A
-// long transaction has no other effect.
+// While a transaction is open, the store cannot remove old keys from the dedup window, and PostgreSQL
+// cannot remove finished rows. A long transaction has no other effect.
 //
 // In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail with SQLSTATE
 // 40001 (serialization_failure). Then the caller must repeat the whole transaction. This happens if
@@ -66,7 +67,7 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put, out []store.R
 		var known, behinds string
 		var r putResult
 		if err := queryRow(args).Scan(&known, &behinds); err != nil {
-			return err
+			return held(ctx, err)
 		}
 		if err := types.Scan(pgtype.Int4ArrayOID, pgtype.TextFormatCode, []byte(known), &r.known); err != nil {
 			return err
@@ -80,6 +81,14 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put, out []store.R
 		}
 		return nil
 	})
+}
+
+// held says of an error after the end of ctx what a put may have waited for.
+func held(ctx context.Context, err error) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("no answer from the database in time; a transaction that is open may have put the same Key or id: %w", err)
 }
 
 // FirstClaims implements store.Outbox.

@@ -3,7 +3,6 @@ package pgqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -57,7 +56,7 @@ func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) err
 				}
 				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 					s.goroutines.Go(func() { s.disown(p) })
-					return fmt.Errorf("no answer from the database in time: %w", ctx.Err())
+					return held(ctx, ctx.Err())
 				}
 				<-p.done
 			}

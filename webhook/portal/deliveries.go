@@ -137,6 +137,9 @@ var states = []webhook.State{store.StateBehind, webhook.StateWaiting, webhook.St
 func (q *request) query() (query webhook.Query, err error) {
 	values := q.r.URL.Query()
 	name := values.Get("endpoint")
+	if name == "" {
+		return query, invalid("endpoint", "is required")
+	}
 	if !isName(name) {
 		return query, errNotFound
 	}

@@ -420,6 +420,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			{"a form", "acme", "POST", "/api/v1/endpoints", object{}, []string{"Content-Type", "text/plain"}, 415, "media_type"},
 			{"a large body", "acme", "POST", "/api/v1/endpoints", object{"description": strings.Repeat("x", 70_000)}, nil, 413, "too_large"},
 			{"another field", "acme", "POST", "/api/v1/endpoints", object{"tenant": "globex"}, nil, 400, "malformed"},
+			{"a log of no endpoint", "acme", "GET", "/api/v1/deliveries", nil, nil, 422, "invalid"},
+			{"a log of an unknown endpoint", "acme", "GET", "/api/v1/deliveries?endpoint=a/b", nil, nil, 404, "not_found"},
 			{"another path", "acme", "GET", "/api/v1/nothing", nil, nil, 404, "not_found"},
 		} {
 			answer := w.send(tt.tenant, tt.method, tt.target, tt.body, tt.header...)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -22,7 +21,10 @@ func TestFourHoursOfRetries(t *testing.T) {
 		network := webhooktest.NewNetwork()
 		defer network.Close()
 		crm := network.Receiver("https://crm.example/hook", "secret", step.Answer(503))
-		queue := testkit.Must(memqueue.Open(memqueue.Config{}))
+		queue, err := memqueue.Open(memqueue.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer queue.Close()
 		forwarder, err := webhook.New(webhook.Config{
 			Store:           queue,
