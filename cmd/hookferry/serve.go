@@ -145,10 +145,14 @@ func serveSettings(c *command) (*config.Settings, error) {
 		return nil
 	}
 	if file := c.text("config"); file != "" {
+		var wrong []string
 		for _, f := range serveFlags {
 			if c.Changed(f.name) && (strings.Contains(f.key, "[") || f.name == "name") {
-				return nil, usagef("--%s does not go with --config: the file has this setting", f.name)
+				wrong = append(wrong, fmt.Sprintf("--%s does not go with --config: the file has this setting", f.name))
 			}
+		}
+		if len(wrong) > 0 {
+			return nil, usagef("%s", strings.Join(wrong, "\n"))
 		}
 		return config.Load(file, c.getenv, put)
 	}

@@ -31,6 +31,8 @@ func TestErrorsNameWhereAValueCameFrom(t *testing.T) {
 			"HOOKFERRY_ADMIN_TOKEN: file:missing: reading the file"},
 		{"a variable that does not go with a flag", "serve --config " + file, map[string]string{"HOOKFERRY_WEBHOOK": "http://a.example"},
 			"HOOKFERRY_WEBHOOK does not go with --config"},
+		{"variables of other commands beside a file", "serve --config " + file, map[string]string{"HOOKFERRY_WRITE_KEY": "k", "HOOKFERRY_STANDARD_SECRET": "whsec_x"},
+			"HOOKFERRY_WRITE_KEY does not go with --config: the file has this setting\nHOOKFERRY_STANDARD_SECRET does not go with --config"},
 		{"a variable that is no URL", "status", map[string]string{"HOOKFERRY_ADMIN": "ftp://a.example"}, `HOOKFERRY_ADMIN: has the scheme "ftp"`},
 		{"serve ignores the URL of the admin API", "serve --webhook http://a.example --data ''", map[string]string{"HOOKFERRY_ADMIN": "http://a.example"}, "--data: want a folder"},
 	} {
