@@ -102,7 +102,7 @@ func writeDelivery(s screen, d api.Delivery) {
 		}
 		return clock(t)
 	}
-	s.fields(12, "key", d.Key, "state", string(d.State), "reason", d.Reason, "destination", d.Destination, "id", d.ID, "source", d.Source,
+	s.fields(12, "key", d.Key, "state", string(d.State), "reason", d.Reason, "destination", d.Destination, "id", d.ID, "webhook-id", d.WebhookID, "source", d.Source,
 		"type", d.Type, "event", d.Event, "user", d.User, "accepted", at(d.Accepted), "due", at(d.Due), "expires", at(d.Expires),
 		"ended", at(d.Ended), "tries", fmt.Sprint(d.Tries), "traceparent", d.TraceParent)
 	if len(d.Attempts) > 0 {

@@ -429,6 +429,8 @@ type Live struct {
 type Delivery struct {
 	Key string `json:"key,omitempty"` // see KeyOf; empty if it comes from the memory of the server, not from the store
 	Names
+	// WebhookID is what the receiver sees, but for bytes that may not stand in a header. Empty as Key.
+	WebhookID   string            `json:"webhookId,omitempty"`
 	State       webhook.State     `json:"state"`
 	Accepted    time.Time         `json:"accepted,omitzero"`
 	Due         time.Time         `json:"due,omitzero"`     // when the next attempt is due
@@ -444,9 +446,9 @@ type Delivery struct {
 // DeliveryOf converts a delivery of the store.
 func DeliveryOf(r *webhook.Record) Delivery {
 	d := Delivery{
-		Key:   KeyOf(r.Ref()),
-		Names: Names{Destination: r.Destination, ID: r.MessageID, Source: r.Source, User: r.User, Event: r.Event, Type: r.Type},
-		State: r.State, Accepted: r.Accepted.UTC(), Ended: r.At.UTC(), Reason: string(r.Reason),
+		Key:       KeyOf(r.Ref()),
+		Names:     Names{Destination: r.Destination, ID: r.MessageID, Source: r.Source, User: r.User, Event: r.Event, Type: r.Type},
+		WebhookID: r.ID, State: r.State, Accepted: r.Accepted.UTC(), Ended: r.At.UTC(), Reason: string(r.Reason),
 		Tries: r.Tries, TraceParent: r.Trace.Parent, Attempts: append([]webhook.Attempt{}, r.Attempts...), Body: r.Body,
 	}
 	if r.State == webhook.StateWaiting || r.State == webhook.StateClaimed {
