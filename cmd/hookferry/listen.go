@@ -9,13 +9,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 
-	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/signature"
 )
@@ -30,7 +30,7 @@ func listen(c *command) action {
 	replay := c.String("replay", "", "`key` of a delivery of --from, posted once in place of what it accepts")
 	destination := c.soleDestination()
 	c.jsonFlag()
-	secrets := c.StringArray("secret", nil, "shared `secret` to check X-Signature with; give it twice while one replaces another")
+	secrets := c.StringArray("secret", nil, "shared `secret` to check X-Signature with, or file:PATH; give it twice while one replaces another")
 	c.variable("secret", nil)
 	standard := c.StringArray("standard-secret", nil, "`secret` to check the signatures of Standard Webhooks with: whsec_ and base64, a public key, whpk_ and base64, or file:PATH; "+
 		"with --from, to sign with: whsec_, or a private key, whsk_; may be repeated; in the variable, separated by spaces")
@@ -38,18 +38,15 @@ func listen(c *command) action {
 	c.tokenFlag("from", "`token` of the admin API of --from, or file:PATH")
 	return func(ctx context.Context) error {
 		p := &printer{command: c, status: *status, times: *times, delay: *delay}
-		for _, s := range *secrets {
-			if s == "" {
-				return usagef("--secret: empty; leave the flag out to check no signatures")
-			}
-			p.secrets = append(p.secrets, signature.Secret(s))
+		var err error
+		if p.secrets, err = readSecrets("secret", *secrets); err != nil {
+			return err
 		}
-		for _, text := range *standard {
-			s, err := config.ReadSecret(text)
-			if err != nil {
-				return fmt.Errorf("--standard-secret: %w", err)
-			}
-			p.standard = append(p.standard, s)
+		if slices.Contains(p.secrets, "") {
+			return usagef("--secret: empty; leave the flag out to check no signatures")
+		}
+		if p.standard, err = readSecrets("standard-secret", *standard); err != nil {
+			return err
 		}
 		announce := c.stdout
 		if c.json {

@@ -26,7 +26,7 @@ import (
 )
 
 func probe(c *command) action {
-	secrets := c.StringArray("secret", nil, "shared `secret` of X-Signature; give it twice if the receiver accepts two")
+	secrets := c.StringArray("secret", nil, "shared `secret` of X-Signature, or file:PATH; give it twice if the receiver accepts two")
 	c.variable("secret", nil)
 	standard := c.StringArray("standard-secret", nil, "`secret` of Standard Webhooks, in place of --secret: whsec_, or a private key, whsk_, and base64, or file:PATH; may be repeated; "+
 		"in the variable, separated by spaces")
@@ -44,7 +44,7 @@ func probe(c *command) action {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
 			return usagef("want a URL such as https://example.com/hook, without a user")
 		}
-		if err := readSecrets(&config, *secrets, *standard); err != nil {
+		if err := setSecrets(&config, *secrets, *standard); err != nil {
 			return err
 		}
 		if config.Event, err = readEvent(*event); err != nil {
@@ -68,23 +68,23 @@ func probe(c *command) action {
 	}
 }
 
-// readSecrets sets the scheme and the secrets.
-func readSecrets(c *receivertest.Config, plain, standard []string) error {
+// setSecrets sets the scheme and the secrets.
+func setSecrets(c *receivertest.Config, plain, standard []string) error {
 	if len(plain) > 0 && len(standard) > 0 {
 		return usagef("want only one of --secret and --standard-secret: the scheme of this URL")
 	}
 	if len(plain) == 0 && len(standard) == 0 {
 		return usagef("want --secret or --standard-secret, with the secret of the receiver")
 	}
-	for _, s := range plain {
-		c.Secrets = append(c.Secrets, signature.Secret(s))
+	var err error
+	if c.Secrets, err = readSecrets("secret", plain); err != nil {
+		return err
 	}
-	for _, text := range standard {
-		s, err := config.ReadSecret(text)
-		if err != nil {
-			return fmt.Errorf("--standard-secret: %w", err)
+	if len(standard) > 0 {
+		c.Scheme = signature.StandardWebhooks
+		if c.Secrets, err = readSecrets("standard-secret", standard); err != nil {
+			return err
 		}
-		c.Scheme, c.Secrets = signature.StandardWebhooks, append(c.Secrets, s)
 	}
 	if _, err := signature.NewStandardSigner(c.Secrets...); err != nil && c.Scheme == signature.StandardWebhooks {
 		return usagef("--standard-secret: %v", err)
@@ -93,6 +93,18 @@ func readSecrets(c *receivertest.Config, plain, standard []string) error {
 		return usagef("--secret: empty")
 	}
 	return nil
+}
+
+// readSecrets returns the secrets that the values of a flag stand for, as config.ReadSecret does.
+func readSecrets(flag string, texts []string) (secrets []signature.Secret, err error) {
+	for _, text := range texts {
+		s, err := config.ReadSecret(text)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		secrets = append(secrets, s)
+	}
+	return secrets, nil
 }
 
 // idPlace stands for the id of an event, which consists of letters, digits and hyphens.

@@ -21,7 +21,7 @@ func send(c *command, message analytics.Message) action {
 	readMessage := messageFlags(c, message)
 	c.jsonFlag()
 	endpoint := c.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
-	writeKey := c.String("write-key", "", "`key` of the source; without it, the one that serve made up and keeps in the data folder")
+	writeKey := c.String("write-key", "", "`key` of the source, or file:PATH; without it, the one that serve made up and keeps in the data folder")
 	data := c.String("data", config.DefaultData, "data `folder` of serve, for its write key")
 	timeout := c.duration("timeout", 10*time.Second, "`time` to try for")
 	for _, name := range []string{"endpoint", "write-key", "data", "timeout"} {
@@ -41,7 +41,11 @@ func send(c *command, message analytics.Message) action {
 				return fmt.Errorf("--data: %w", err)
 			}
 		}
-		client := analytics.New(*writeKey)
+		key, err := config.ReadSecret(*writeKey)
+		if err != nil {
+			return fmt.Errorf("--write-key: %w", err)
+		}
+		client := analytics.New(key.Reveal())
 		client.Endpoint = *endpoint
 		return c.deliver(ctx, client, message, *timeout)
 	}

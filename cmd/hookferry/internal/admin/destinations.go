@@ -113,11 +113,13 @@ func (d *destination) compare(other *destination) int {
 // calls of the source in the parameter "source".
 func (q *request) matching(all []*destination) ([]*destination, error) {
 	if name := q.param(api.ParamSource); name != "" {
+		source := q.config.Settings().Source(name)
+		if source == nil {
+			return nil, notFound("there is no source %q", name)
+		}
 		of := make(map[string]bool)
-		if source := q.config.Settings().Source(name); source != nil {
-			for _, id := range source.Destinations {
-				of[id] = true
-			}
+		for _, id := range source.Destinations {
+			of[id] = true
 		}
 		all = slices.DeleteFunc(all, func(d *destination) bool { return !of[d.Destination] })
 	}

@@ -107,6 +107,7 @@ type server struct {
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
 	s := &server{Options: o, name: nodeName(), started: time.Now().UTC(), ended: make(chan error, 4)}
+	s.sources.logger = o.Logger
 
 	up := false
 	defer func() {

@@ -3,8 +3,10 @@ package server
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"math"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +23,16 @@ type sources struct {
 
 	total                     counts
 	requests, unknown, failed atomic.Int64
+
+	logger *slog.Logger // nil means no logs
+
+	warning sync.Mutex // guards the fields below; not held while logging
+	warned  time.Time  // when a warning of unknown keys was logged last; zero if never
+	told    int64      // the value of unknown in that warning
 }
+
+// warnPause is the shortest time between two warnings of unknown keys.
+const warnPause = time.Minute
 
 // A table has the sources of one version of the settings. Only their counts and limits change.
 type table struct {
@@ -108,12 +119,30 @@ func (s *sources) answered(a *collector.Answered) {
 	switch a.Status {
 	case http.StatusUnauthorized:
 		s.unknown.Add(1)
+		s.warnUnknown()
 	case http.StatusServiceUnavailable:
 		s.failed.Add(1)
 	}
 	s.total.answered(a)
 	if source := s.current.Load().byName[a.Source]; source != nil {
 		source.counts.answered(a)
+	}
+}
+
+// warnUnknown logs how many requests had an unknown key since its last warning, if that was not
+// within the last minute.
+func (s *sources) warnUnknown() {
+	now := time.Now()
+	s.warning.Lock()
+	if !s.warned.IsZero() && now.Sub(s.warned) < warnPause {
+		s.warning.Unlock()
+		return
+	}
+	n := s.unknown.Load() - s.told
+	s.warned, s.told = now, s.told+n
+	s.warning.Unlock()
+	if s.logger != nil {
+		s.logger.Warn("requests with an unknown write key were refused, and most clients drop what they held; is a key wrong, or its source disabled?", "requests", n)
 	}
 }
 

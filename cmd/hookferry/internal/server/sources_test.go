@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -93,5 +95,31 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 		if find("k1").Limit == one.Limit {
 			t.Error("the source a has its old limit, want a new one for another rate")
 		}
+	})
+}
+
+func TestUnknownKeysAreAWarningAtMostOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := sources{logger: slog.New(slog.NewTextHandler(&log, nil))}
+		s.use(new(config.Settings))
+		refuse := func(times int, want ...string) {
+			t.Helper()
+			log.Reset()
+			for range times {
+				s.answered(&collector.Answered{Status: 401})
+			}
+			if n := strings.Count(log.String(), "level=WARN"); n != len(want) || n > 0 && !strings.Contains(log.String(), want[0]+"\n") {
+				t.Errorf("log %q, want the warnings %q", log.String(), want)
+			}
+		}
+		refuse(3, "requests=1")
+		time.Sleep(warnPause - 1)
+		refuse(4)
+		time.Sleep(time.Nanosecond)
+		refuse(1, "requests=7")
+		s.answered(&collector.Answered{Status: 200})
+		time.Sleep(time.Hour)
+		refuse(1, "requests=1")
 	})
 }
