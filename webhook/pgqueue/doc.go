@@ -59,7 +59,12 @@
 //
 // Open creates the tables, and migrates them to its version. Several processes may do so at once. If
 // the database role of a program may not change tables, set Config.NoMigrate, and apply the
-// statements that SQL returns before the first program that needs the newer schema starts.
+// statements that SQL returns before the first program that needs the newer schema starts. If the
+// tables belong to another role, that of the program needs, after each migration:
+//
+//	GRANT USAGE ON SCHEMA hookferry TO program;
+//	GRANT ALL ON ALL TABLES IN SCHEMA hookferry TO program;
+//	GRANT ALL ON ALL SEQUENCES IN SCHEMA hookferry TO program;
 //
 // Programs that need different versions of the schema work side by side, for example while they are
 // replaced one by one. The schema has the version that the newest of them needs, and records the

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -269,5 +270,33 @@ WHERE relnamespace = 'hookferry'::regnamespace AND relkind IN ('r', 'p') AND rel
 				t.Errorf("tables without a replica identity, or with a generated column in it: %q, %v", without, err)
 			}
 		})
+	}
+}
+
+// A role that owns nothing can do all with NoMigrate and the grants that doc.go names, also what
+// empties the partitions of tables.
+func TestGrantsForNoMigrate(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir()), History: time.Hour}
+	owner := openWith(t, c)
+	defer owner.Close()
+	p := role(t, "granted")
+	exec(t, pool(t), Config{Schema: "x"}, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO granted; GRANT ALL ON ALL TABLES IN SCHEMA %[1]s TO granted; "+
+		"GRANT ALL ON ALL SEQUENCES IN SCHEMA %[1]s TO granted", owner.db.schema))
+	c.NoMigrate, c.DedupMax = true, 1
+	q, err := Open(t.Context(), p, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	useAll(t, q)
+	for range 3 { // each call empties the older of two partitions
+		if err := q.maintainer.upkeep(t.Context()); err != nil {
+			t.Errorf("upkeep with the grants = %v", err)
+		}
+	}
+	for _, partition := range []string{"dedup_0", "dedup_1", "chunk_0", "kept_0", "owed"} {
+		if _, err := p.Exec(t.Context(), q.db.in("TRUNCATE S."+partition)); err != nil {
+			t.Errorf("TRUNCATE of %s with the grants: %v", partition, err)
+		}
 	}
 }
