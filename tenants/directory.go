@@ -213,19 +213,13 @@ func (d *Directory) Follow(ctx context.Context, changed func(tenant, destination
 // begin returns the version from which on Follow reports changes. What Load has read is brought up to
 // date.
 func (d *Directory) begin(ctx context.Context) (seen uint64, err error) {
-	d.own.mu.Lock()
-	loaded, since := d.own.loaded, d.own.seen
-	d.own.mu.Unlock()
-	if loaded {
-		_, seen, err = d.report(ctx, since, func(_, _ string) {})
-		if !errors.Is(err, store.ErrTooOld) {
-			return seen, err
-		}
-		if err = d.Load(ctx); err != nil {
-			return 0, err
+	silent := func(_, _ string) {}
+	_, seen, err = d.report(ctx, d.own.upTo(), silent)
+	if errors.Is(err, store.ErrTooOld) {
+		if err = d.Load(ctx); err == nil { // also what others have changed meanwhile
+			_, seen, err = d.report(ctx, d.own.upTo(), silent)
 		}
 	}
-	_, seen, err = d.store.Changes(ctx, store.Latest)
 	return seen, err
 }
 

@@ -37,6 +37,16 @@ type own struct {
 	routes map[string][]string // the sorted ids, by source; a list does not change
 }
 
+// upTo returns the version from which on changes are to be learned, store.Latest without Load.
+func (o *own) upTo() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.loaded {
+		return store.Latest
+	}
+	return o.seen
+}
+
 // Load reads all destinations without a tenant, one at a time, for Owned and Routes. Follow then keeps
 // them up to date, also through errors of the store. Call it before Follow, unless there are none.
 func (d *Directory) Load(ctx context.Context) error {
@@ -44,23 +54,27 @@ func (d *Directory) Load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := &own{byID: make(map[string]Own), routes: make(map[string][]string)}
+	byID := make(map[string]Own)
 	for held, err := range d.store.Documents(ctx, ownFolder, "") {
 		if err != nil {
 			return err
 		}
-		this := d.ownOf(held)
-		o.byID[held.Name] = this
-		for _, source := range this.Sources {
-			o.routes[source] = append(o.routes[source], held.Name)
+		byID[held.Name] = d.ownOf(held)
+	}
+	o := d.own
+	o.mu.Lock()
+	for id, this := range o.byID { // this node may have changed some meanwhile
+		if this.version > max(seen, byID[id].version) {
+			byID[id] = this
 		}
 	}
-	for _, ids := range o.routes {
-		slices.Sort(ids)
+	o.loaded, o.seen, o.byID, o.routes = true, seen, byID, make(map[string][]string)
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		for _, source := range byID[id].Sources {
+			o.routes[source] = append(o.routes[source], id)
+		}
 	}
-	d.own.mu.Lock()
-	d.own.loaded, d.own.seen, d.own.byID, d.own.routes = true, seen, o.byID, o.routes
-	d.own.mu.Unlock()
+	o.mu.Unlock()
 	d.config.Routed()
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/tenants/tenantstest"
@@ -27,21 +28,19 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTenantsInMemory(t *testing.T) {
-	s, err := memqueue.Open(memqueue.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	tenantstest.Run(t, s, s)
+	tenantstest.Run(t, true, func(t testing.TB) (a, b store.DocumentStore) {
+		s := testkit.Must(memqueue.Open(memqueue.Config{}))
+		t.Cleanup(func() { s.Close() })
+		return s, s
+	})
 }
 
 func TestTenantsInFolder(t *testing.T) {
-	s, err := filequeue.Open(t.TempDir(), filequeue.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	tenantstest.Run(t, s, s)
+	tenantstest.Run(t, true, func(t testing.TB) (a, b store.DocumentStore) {
+		s := testkit.Must(filequeue.Open(t.TempDir(), filequeue.Config{}))
+		t.Cleanup(func() { s.Close() })
+		return s, s
+	})
 }
 
 // rig is a directory in memory with a tenant acme.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,14 +26,15 @@ import (
 // A kit has the directories of two nodes of a store.
 type kit struct {
 	*testing.T
-	ctx  context.Context
-	a, b *tenants.Directory
-	s    store.DocumentStore // of a
+	ctx   context.Context
+	a, b  *tenants.Directory
+	s, sb store.DocumentStore // of a and b
 }
 
-// Run runs all cases on the stores a and b of two nodes, which may be the same value. The stores
-// may have documents, but none of package tenants.
-func Run(t *testing.T, a, b store.DocumentStore) {
+// Run runs all cases. open returns the stores of two nodes for a case, which may be the same value, and
+// closes them when the case ends. They may have documents, but none of package tenants. bubble says that
+// open works in a bubble of testing/synctest; otherwise the cases take ten seconds.
+func Run(t *testing.T, bubble bool, open func(testing.TB) (a, b store.DocumentStore)) {
 	for _, c := range []struct {
 		name string
 		run  func(k *kit)
@@ -43,13 +45,25 @@ func Run(t *testing.T, a, b store.DocumentStore) {
 		{"Old secrets end", rotation},
 		{"A tenant never has too many destinations", bound},
 		{"A deleted tenant keeps no destination", deletion},
+		{"Of the program's own destinations one version is replaced", ownChanges},
+		{"The program's own destinations are listed and loaded", ownLists},
+		{"Routes follow changes of all nodes", ownFollow},
+		{"Routes are right after the store has forgotten changes", ownForgotten},
 		{"A token is for one tenant, until it is revoked", tokens},
 		{"A link is for one tenant, until it ends or is revoked", links},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := &kit{T: t, ctx: t.Context(), s: a}
-			k.a, k.b = k.open(a), k.open(b)
-			c.run(k)
+			body := func(t *testing.T) {
+				k := &kit{T: t, ctx: t.Context()}
+				k.s, k.sb = open(t)
+				k.a, k.b = k.open(k.s), k.open(k.sb)
+				c.run(k)
+			}
+			if bubble {
+				synctest.Test(t, body)
+			} else {
+				body(t)
+			}
 		})
 	}
 }

@@ -92,5 +92,5 @@ func TestTenants(t *testing.T) {
 	a, b := server.open(t, Config{Partitions: 4}), server.open(t, Config{Partitions: 4})
 	defer a.Close()
 	defer b.Close()
-	tenantstest.Run(t, a, b)
+	tenantstest.Run(t, false, func(testing.TB) (store.DocumentStore, store.DocumentStore) { return a, b })
 }

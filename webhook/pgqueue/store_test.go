@@ -160,5 +160,5 @@ func TestTenants(t *testing.T) {
 	a, b := openWith(t, Config{Schema: schema}), openWith(t, Config{Schema: schema})
 	defer a.Close()
 	defer b.Close()
-	tenantstest.Run(t, a, b)
+	tenantstest.Run(t, false, func(testing.TB) (store.DocumentStore, store.DocumentStore) { return a, b })
 }
