@@ -121,7 +121,7 @@ func (v *overview) lines(s screen) string {
 		s.line(0, "", "settings of "+st.Config.File, "read "+ago(st.Config.Loaded, st.Now))
 	}
 	if st.Config.Error != "" {
-		fmt.Fprintln(s, s.paint(bad, clean("the newest settings are not in use: "+st.Config.Error)))
+		fmt.Fprintln(s, s.paint(bad, cleanLines("the newest settings are not in use: "+st.Config.Error)))
 	}
 	for _, t := range st.Troubles {
 		fmt.Fprintln(s, s.paint(bad, clean(troubleText(t, st.Now))))
@@ -249,8 +249,9 @@ func styleOf(state string) style {
 // explain says why deliveries to a destination fail or wait: the last answer, and the next attempt.
 func explain(d api.Destination, now time.Time) (lines []string) {
 	f, h, next, words := d.Failure, d.Held, d.Next, []string{}
+	disabled := d.State == "disabled" && d.Enabled // by the server, not by the settings
 	switch {
-	case f != nil && slices.Contains([]string{api.StateFailing, api.StateRefusing, api.StateRetrying}, d.State):
+	case f != nil && (disabled || slices.Contains([]string{api.StateFailing, api.StateRefusing, api.StateRetrying}, d.State)):
 		lines = append(lines, answerText(&f.Attempt))
 		words = append(words, fmt.Sprintf("try %d, %s ago", f.Attempt.Try, spell(now.Sub(f.Attempt.At))))
 		if f.Due.IsZero() {
@@ -282,6 +283,9 @@ func explain(d api.Destination, now time.Time) (lines []string) {
 		words = append(words, "an attempt is in flight")
 	case !next.IsZero():
 		words = append(words, due)
+	}
+	if disabled {
+		words = append(words, "'hookferry resume "+clean(d.ID)+"' enables it")
 	}
 	return append(lines, strings.Join(words, ", "))
 }

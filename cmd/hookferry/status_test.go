@@ -169,9 +169,24 @@ old                           no calls     -          0          0     0       -
 
 DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
 `},
+		{name: "disabled by the server", width: 0, edit: func(v *overview) {
+			gone := &webhook.Failure{Attempt: webhook.Attempt{At: v.Status.Now.Add(-time.Minute), Try: 1, Status: 410}}
+			v.Destinations = api.Destinations{Page: api.Page[api.Destination]{Total: 1, Items: []api.Destination{
+				{ID: "acme", State: "disabled", Enabled: true, DeadLetters: new(0), Failure: gone, Held: &webhook.Hold{Kind: "disabled", Since: v.Status.Now.Add(-time.Minute)}},
+			}}}
+		}, want: `
+hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
+settings of /etc/hookferry.yaml  read 1h30m ago
+` + counts + `
+delivered, retried and given up: since the start, 3d4h ago
+DESTINATION  STATE     WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
+acme         disabled        0          0          0        0         0     0   0    -    -
+  410 Gone
+  try 1, 1m0s ago, given up, since 1m0s, 'hookferry resume acme' enables it
+`},
 		{name: "not ready, and settings with an error", width: 0, edit: func(v *overview) {
 			v.Status.Ready, v.Status.Totals.Unkept = false, 7
-			v.Status.Config.Error = "hookferry.yaml:3:1: unknown key \"sorces\""
+			v.Status.Config.Error = "hookferry.yaml:3:1: unknown key \"sorces\"\nhookferry.yaml:9:1: unknown key \"x\""
 			v.Status.Troubles = []api.Trouble{
 				{Kind: api.TroubleRefused, At: v.Status.Now.Add(-12 * time.Second), Error: "webhook: queue is full: no space left on device"},
 				{Kind: api.TroubleUnusable, Error: "read-only"},
@@ -182,6 +197,7 @@ DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  
 hookferry v1.2.0 on web1/k4m7tq  takes no calls  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 the newest settings are not in use: hookferry.yaml:3:1: unknown key "sorces"
+hookferry.yaml:9:1: unknown key "x"
 the store refused calls, the last one 12s ago: webhook: queue is full: no space left on device
 the store cannot be used: read-only
 maintenance of the store keeps failing: janitor, for 5m0s; the log says why
