@@ -23,12 +23,13 @@ const ownFolder = "destination"
 type Own struct {
 	ID         string
 	Sources    []string // see Destination; nobody may change it
+	URLs       []string // of the endpoints, perhaps with credentials; nobody may change it
 	Disabled   bool
 	Unreadable bool // the document is not JSON of a destination; Sources is what is readable
 	version    uint64
 }
 
-// An own has all destinations without a tenant, about 200 bytes for each.
+// An own has all destinations without a tenant, about 300 bytes for each.
 type own struct {
 	mu     sync.Mutex
 	loaded bool
@@ -93,7 +94,11 @@ func (d *Directory) ownOf(held store.Document) Own {
 		_ = json.Unmarshal(held.Value, &part)
 		r.Destination.Sources = part.Destination.Sources
 	}
-	return Own{ID: held.Name, Sources: slices.Clip(r.Destination.Sources), Disabled: r.Destination.Disabled, Unreadable: err != nil, version: held.Version}
+	this := Own{ID: held.Name, Sources: slices.Clip(r.Destination.Sources), Disabled: r.Destination.Disabled, Unreadable: err != nil, version: held.Version}
+	for _, e := range r.Destination.Endpoints {
+		this.URLs = append(this.URLs, e.URL)
+	}
+	return this
 }
 
 // learn puts a document of a destination without a tenant, or its removal, into effect. The argument
@@ -147,7 +152,7 @@ func (d *Directory) Routes() map[string][]string {
 func (d *Directory) Owned() []Own {
 	d.own.mu.Lock()
 	defer d.own.mu.Unlock()
-	return slices.Collect(maps.Values(d.own.byID))
+	return slices.AppendSeq(make([]Own, 0, len(d.own.byID)), maps.Values(d.own.byID))
 }
 
 // FindOwn returns the destination without a tenant that has an id, as of Load and of all changes since.

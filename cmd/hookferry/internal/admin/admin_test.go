@@ -121,9 +121,14 @@ func newServerWith(t testing.TB, edit func(*config.Settings)) *server {
 }
 
 func newServerOn(t testing.TB, n network, edit func(*config.Settings), change func(*Config)) *server {
+	return newServerOf(t, testkit.Must(memqueue.Open(memqueue.Config{})), n, edit, change)
+}
+
+// newServerOf is newServerOn with a store, which the test closes when it ends.
+func newServerOf(t testing.TB, queue webhook.Store, n network, edit func(*config.Settings), change func(*Config)) *server {
 	transport := &http.Transport{DialContext: n.dial}
 	t.Cleanup(transport.CloseIdleConnections)
-	s := &server{t: t, client: &http.Client{Transport: transport}, receiver: newReceiver(t, n), store: testkit.Must(memqueue.Open(memqueue.Config{}))}
+	s := &server{t: t, client: &http.Client{Transport: transport}, receiver: newReceiver(t, n), store: queue}
 	t.Cleanup(func() { s.store.Close() })
 	settings := config.Default()
 	settings.Path, settings.Loaded = "hookferry.yaml", time.Now()

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -22,29 +22,35 @@ import (
 
 // A destination has the data by which a listing selects and orders all destinations.
 type destination struct {
-	webhook.DestinationStats                      // its field Destination is the id
-	settings                 *config.Destination  // nil if it is not in the settings
-	own                      tenants.Own          // without an ID if it is not in the store, or of a tenant
-	tenant                   string               // the one that it belongs to, if it is no destination of the settings
-	made                     *tenants.Destination // of those in the store; nil if it is not read yet, or is deleted
-	secrets                  tenants.Secrets      // beside made
-	invalid                  bool                 // made is not valid
-	rates                    api.Rates
-	state                    string // one of api.States
-	rank                     int64  // see ranks
+	id                        string
+	*webhook.DestinationStats                      // noStats if there are none
+	settings                  *config.Destination  // nil if it is not in the settings
+	own                       tenants.Own          // without an ID if it is not in the store, or of a tenant
+	tenant                    string               // the one that it belongs to, if it is no destination of the settings
+	made                      *tenants.Destination // of those in the store; nil if it is not read yet, or is deleted
+	secrets                   tenants.Secrets      // beside made
+	invalid                   bool                 // made is not valid
+	state                     string               // one of api.States
+	rank                      int64                // see ranks
 }
+
+var noStats = new(webhook.DestinationStats)
 
 func listDestinations(q *request) (any, error) {
 	// The listing continues after a rank and an id. Meanwhile the destination at that place may
 	// have got another rank.
 	after := destination{rank: math.MaxInt64}
+	limit, err := q.limit(50, 500)
+	if err != nil {
+		return nil, err
+	}
 	if text := q.param(api.ParamAfter); text != "" {
 		rank, id, found := strings.Cut(text, ":")
 		n, err := strconv.ParseInt(rank, 10, 64)
 		if !found || err != nil {
 			return nil, errAfter
 		}
-		after.rank, after.Destination = n, id
+		after.rank, after.id = n, id
 	}
 	selected := q.query[api.ParamState]
 	for _, state := range selected {
@@ -56,21 +62,33 @@ func listDestinations(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if all, err = q.matching(all); err != nil {
+	matches, err := q.matching()
+	if err != nil {
 		return nil, err
 	}
 	states := map[string]int{}
 	rank := ranks[q.param(api.ParamSort)]
-	for _, d := range all {
+	total := 0
+	var first []*destination // in their order, those of the page and one more; all are too many to sort
+	for d := range all {
+		if !matches(d) {
+			continue
+		}
 		states[d.state]++
-		d.rank = rank(d)
+		if len(selected) > 0 && !slices.Contains(selected, d.state) {
+			continue
+		}
+		total++
+		if d.rank = rank(d); after.compare(d) >= 0 {
+			continue
+		}
+		if at, _ := slices.BinarySearchFunc(first, d, (*destination).compare); at <= limit {
+			kept := *d
+			first = slices.Insert(first[:min(len(first), limit)], at, &kept)
+		}
 	}
-	if len(selected) > 0 {
-		all = slices.DeleteFunc(all, func(d *destination) bool { return !slices.Contains(selected, d.state) })
-	}
-	slices.SortFunc(all, (*destination).compare)
-	part, err := page(q, behind(all, func(d *destination) bool { return after.compare(d) < 0 }),
-		same, func(d **destination) string { return fmt.Sprintf("%d:%s", (*d).rank, (*d).Destination) })
+	part, err := page(q, behind(first, func(*destination) bool { return true }),
+		same, func(d **destination) string { return fmt.Sprintf("%d:%s", (*d).rank, (*d).id) })
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +97,7 @@ func listDestinations(q *request) (any, error) {
 			return nil, err
 		}
 	}
-	list := api.Page[api.Destination]{Items: q.describe(part.Items), After: part.After, Total: len(all)}
+	list := api.Page[api.Destination]{Items: q.describe(part.Items), After: part.After, Total: total}
 	return api.Destinations{Page: list, States: states}, nil
 }
 
@@ -106,52 +124,48 @@ var ranks = map[string]func(*destination) int64{
 func rankByID(*destination) int64 { return 0 }
 
 func (d *destination) compare(other *destination) int {
-	return cmp.Or(cmp.Compare(other.rank, d.rank), strings.Compare(d.Destination, other.Destination))
+	return cmp.Or(cmp.Compare(other.rank, d.rank), strings.Compare(d.id, other.id))
 }
 
-// matching selects the destinations whose id or a URL contains the parameter "q", and which get the
-// calls of the source in the parameter "source".
-func (q *request) matching(all []*destination) ([]*destination, error) {
+// matching returns a function that selects the destinations whose id or a URL contains the parameter
+// "q", and which get the calls of the source in the parameter "source".
+func (q *request) matching() (func(*destination) bool, error) {
+	var of map[string]bool // nil selects all
 	if name := q.param(api.ParamSource); name != "" {
 		source := q.config.Settings().Source(name)
 		if source == nil {
 			return nil, notFound("there is no source %q", name)
 		}
-		of := make(map[string]bool)
+		of = make(map[string]bool)
 		for _, id := range source.Destinations {
 			of[id] = true
 		}
-		all = slices.DeleteFunc(all, func(d *destination) bool { return !of[d.Destination] })
 	}
 	part := strings.ToLower(q.param(api.ParamQuery))
-	if part == "" {
-		return all, nil
-	}
 	has := func(text string) bool { return strings.Contains(strings.ToLower(text), part) }
-	goes := func(endpoints []webhook.Endpoint) bool {
-		return slices.ContainsFunc(endpoints, func(e webhook.Endpoint) bool { return has(config.Shown(e.URL)) })
-	}
-	found := make(map[string]bool) // of those in the store, by their URLs
-	for d, err := range q.config.Tenants.List(q.Context(), "", "") {
-		if err != nil && !errors.Is(err, tenants.ErrUnreadable) {
-			return nil, err
+	goes := func(url string) bool { return has(config.Shown(url)) }
+	return func(d *destination) bool {
+		switch {
+		case of != nil && !of[d.id]:
+			return false
+		case part == "" || has(d.id):
+			return true
+		case d.settings != nil:
+			return slices.ContainsFunc(d.settings.Endpoints, func(e webhook.Endpoint) bool { return goes(e.URL) })
 		}
-		found[d.ID] = goes(d.Endpoints)
-	}
-	return slices.DeleteFunc(all, func(d *destination) bool {
-		return !has(d.Destination) && !found[d.Destination] && (d.settings == nil || !goes(d.settings.Endpoints))
-	}), nil
+		return slices.ContainsFunc(d.own.URLs, goes)
+	}, nil
 }
 
 func getDestination(q *request) (any, error) {
 	id := q.PathValue("destination")
-	d := &destination{DestinationStats: webhook.DestinationStats{Destination: id}, settings: q.config.Settings().Destination(id)}
+	d := &destination{id: id, DestinationStats: noStats, settings: q.config.Settings().Destination(id)}
 	stats, err := q.config.Forwarder.StatsOf(q.Context(), id)
 	if err != nil {
 		return nil, err
 	}
 	if len(stats) > 0 {
-		d.DestinationStats = stats[0]
+		d.DestinationStats = &stats[0]
 	}
 	if d.settings == nil {
 		d.tenant = ownerOf(id)
@@ -163,7 +177,7 @@ func getDestination(q *request) (any, error) {
 	if d.settings == nil && d.made == nil && d.Waiting == 0 && d.Held == nil {
 		return nil, noDestination(id)
 	}
-	d.rates, d.state = q.config.Feed.Rates(id), d.stateNow()
+	d.state = d.stateNow()
 	a := q.describe([]*destination{d})[0]
 	if c := d.settings; c != nil {
 		a.Settings = &api.DestinationSettings{Settings: c.Settings, StandardSecrets: len(c.StandardSecrets)}
@@ -221,7 +235,7 @@ func (q *request) read(d *destination) error {
 	if d.settings != nil {
 		return nil
 	}
-	made, secrets, err := q.config.Tenants.Secrets(q.Context(), d.Destination)
+	made, secrets, err := q.config.Tenants.Secrets(q.Context(), d.id)
 	switch {
 	case errors.Is(err, tenants.ErrUnknown):
 		return nil
@@ -238,42 +252,48 @@ func (q *request) read(d *destination) error {
 
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
-// destinations returns, in no order, the destinations of the settings, those in the store that are of
+// destinations yields, in no order, the destinations of the settings, those in the store that are of
 // no tenant, and those that were removed but still have waiting deliveries or are held. Tenants may have very many
-// destinations: of these it returns only those in trouble, and q.read reads their settings.
-func (q *request) destinations() ([]*destination, error) {
+// destinations: of these it yields only those in trouble, and q.read reads their settings. All values
+// are in the same place.
+func (q *request) destinations() (iter.Seq[*destination], error) {
 	stats, err := q.config.Forwarder.DestinationStats(q.Context())
 	if err != nil {
 		return nil, err
 	}
+	by := make(map[string]*webhook.DestinationStats, len(stats))
+	for i := range stats {
+		by[stats[i].Destination] = &stats[i]
+	}
 	settings := q.config.Settings()
-	by := make(map[string]*destination, len(settings.Destinations))
-	for i := range settings.Destinations {
-		c := &settings.Destinations[i]
-		by[c.ID] = &destination{DestinationStats: webhook.DestinationStats{Destination: c.ID}, settings: c}
-	}
-	for _, own := range q.config.Tenants.Owned() {
-		if by[own.ID] == nil {
-			by[own.ID] = &destination{DestinationStats: webhook.DestinationStats{Destination: own.ID}, own: own}
-		}
-	}
-	for _, s := range stats {
-		d := by[s.Destination]
-		if d == nil {
-			d = &destination{DestinationStats: s}
-			d.tenant = ownerOf(s.Destination)
-			if d.tenant != "" && !d.inTrouble() || d.tenant == "" && s.Waiting == 0 && s.Held == nil {
-				continue
+	return func(yield func(*destination) bool) {
+		d := new(destination)
+		next := func(is destination) bool {
+			*d = is
+			if d.DestinationStats = noStats; by[d.id] != nil {
+				d.DestinationStats = by[d.id]
+				delete(by, d.id)
 			}
-			by[s.Destination] = d
+			d.state = d.stateNow()
+			return yield(d)
 		}
-		d.DestinationStats = s
-	}
-	for _, d := range by {
-		d.rates = q.config.Feed.Rates(d.Destination)
-		d.state = d.stateNow()
-	}
-	return slices.Collect(maps.Values(by)), nil
+		for i := range settings.Destinations {
+			if c := &settings.Destinations[i]; !next(destination{id: c.ID, settings: c}) {
+				return
+			}
+		}
+		for _, own := range q.config.Tenants.Owned() {
+			if settings.Destination(own.ID) == nil && !next(destination{id: own.ID, own: own}) {
+				return
+			}
+		}
+		for id, s := range by {
+			is := destination{id: id, DestinationStats: s, tenant: ownerOf(id)}
+			if (is.tenant != "" && is.inTrouble() || is.tenant == "" && (s.Waiting > 0 || s.Held != nil)) && !next(is) {
+				return
+			}
+		}
+	}, nil
 }
 
 // stateNow returns the first state that applies, in the order of the cases below.
@@ -327,10 +347,10 @@ func (q *request) describe(some []*destination) []api.Destination {
 	dead := q.dead.get(q.Context(), q.config.Forwarder)
 	for i, d := range some {
 		list[i] = d.describe()
-		list[i].Errors = q.config.Feed.Errors(d.Destination)
-		by[d.Destination] = &list[i]
+		list[i].Rates, list[i].Errors = q.config.Feed.Rates(d.id), q.config.Feed.Errors(d.id)
+		by[d.id] = &list[i]
 		if dead != nil {
-			list[i].DeadLetters = new(dead[d.Destination])
+			list[i].DeadLetters = new(dead[d.id])
 		}
 	}
 	for _, source := range q.config.Settings().Sources {
@@ -349,10 +369,10 @@ func (q *request) describe(some []*destination) []api.Destination {
 
 func (d *destination) describe() api.Destination {
 	a := api.Destination{
-		ID: d.Destination, Tenant: d.tenant, State: d.state, Sources: []string{}, Endpoints: []api.ShownEndpoint{},
+		ID: d.id, Tenant: d.tenant, State: d.state, Sources: []string{}, Endpoints: []api.ShownEndpoint{},
 		InFlight: d.InFlight, Waiting: d.Waiting, Oldest: d.Oldest.UTC(), Since: d.Since.UTC(),
 		Delivered: d.Delivered, Retried: d.Retried, Filtered: d.Filtered, Dead: byReason(d.Dead),
-		Latency: d.Latency, Failure: d.Failure, Held: d.Held, Rates: d.rates,
+		Latency: d.Latency, Failure: d.Failure, Held: d.Held,
 	}
 	next := d.Oldest
 	if held := d.Held; held != nil {

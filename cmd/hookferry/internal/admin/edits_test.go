@@ -48,9 +48,14 @@ func TestDestinationIsSetChangedAndDeleted(t *testing.T) {
 	if changed.Enabled || changed.State != "disabled" || !changed.Signed || changed.Stored.By != "127.0.0.1" || changed.Stored.Version == made.Stored.Version {
 		t.Errorf("PATCH: %+v, want it disabled, signed as before, and with another version", changed)
 	}
-	listed := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?source=app&q=new", nil)
+	listed := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?source=app&q=new.example", nil)
 	if len(listed.Items) != 1 || listed.Items[0].Stored == nil || listed.Items[0].Settings != nil {
 		t.Errorf("list: %+v, want one stored destination without settings", listed)
+	}
+	for _, part := range []string{"passw0rd", "s3cret"} {
+		if hidden := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?q="+part, nil); hidden.Total != 0 {
+			t.Errorf("a search for a part of the URL that is not shown has found %+v", hidden)
+		}
 	}
 
 	// A request that names an older version changes nothing.

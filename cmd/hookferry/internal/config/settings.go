@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -299,8 +300,8 @@ func (s *Settings) Source(name string) *Source {
 
 // Destination returns the destination with an id, or nil. Call it only after Complete.
 func (s *Settings) Destination(id string) *Destination {
-	i, found := slices.BinarySearchFunc(s.Destinations, id, func(d Destination, id string) int { return strings.Compare(d.ID, id) })
-	if !found {
+	i := sort.Search(len(s.Destinations), func(i int) bool { return s.Destinations[i].ID >= id }) // copies none
+	if i == len(s.Destinations) || s.Destinations[i].ID != id {
 		return nil
 	}
 	return &s.Destinations[i]
