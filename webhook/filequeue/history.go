@@ -380,13 +380,25 @@ func (x *index) press(tight bool) {
 	x.tight = tight
 }
 
-// unkeep counts n deliveries that are removed before their time once a group is durable.
-func unkeep(g *group, n int) {
-	g.then(func() { g.index.history.unkept += int64(n) })
+// unkeep counts deliveries that are removed before their time. It is called before the commit: if that
+// fails, a crash may show that they are gone all the same.
+func (x *index) unkeep(n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.history.unkept += int64(n)
 }
 
-// keep moves the entries of lane.history to a table. If write is false, it removes them.
-func (j *janitor) keep(write bool) error {
+// A surrender is what of the history is counted as removed, on a full disk, although no commit has
+// removed it yet. It stays so, because commits may fail, and space may come.
+type surrender struct {
+	seqs   seqSet // of lane.history
+	tables []*table
+	next   time.Time // before this time no further table is given up
+}
+
+// keep moves the entries of lane.history to a table. If write is false, it removes them; unless all is
+// true, only those that were given up before.
+func (j *janitor) keep(write, all bool) error {
 	x := j.store.index
 	var fs []found
 	x.mu.Lock()
@@ -403,14 +415,27 @@ func (j *janitor) keep(write bool) error {
 		slices.SortFunc(fs, func(a, b found) int { return cmp.Compare(a.entry.seq, b.entry.seq) })
 		return j.install(&x.history.tables, historyRows(j.load(fs, leaves)), nil, 0, leaves.leave)
 	}
+	early := 0
 	for i := range fs {
+		seq := fs[i].entry.seq
+		switch {
+		case j.given.seqs.has(seq):
+		case !all:
+			continue
+		case j.store.Keeps():
+			j.given.seqs.add(seq)
+			early++
+		}
 		leaves.add(&fs[i].entry)
 	}
-	return j.list(&x.history.tables, nil, nil, 0, func(g *group) {
-		if leaves.leave(g); j.store.Keeps() {
-			unkeep(g, len(leaves.refs))
+	x.unkeep(early)
+	if len(leaves.refs) > 0 {
+		if err := j.list(&x.history.tables, nil, nil, 0, leaves.leave); err != nil {
+			return err
 		}
-	})
+	}
+	j.given.seqs = make(seqSet)
+	return nil
 }
 
 // cut replaces tables of the history by new ones, without the deliveries that find returns. Then it
@@ -464,21 +489,30 @@ func (j *janitor) expire() (next time.Time, err error) {
 		}
 		bytes -= tables[old].sum.bytes
 	}
-	early := 0
-	if tight && old == 0 && h.n == 0 && len(tables) > 0 && !time.Now().Before(j.gives) {
-		old, early = 1, tables[0].sum.n
-		j.gives = time.Now().Add(2 * again) // by then the writer has tried to make a reserve
+	if tight && old == 0 && h.n == 0 && len(tables) > 0 && len(j.given.tables) == 0 && !time.Now().Before(j.given.next) {
+		x.unkeep(tables[0].sum.n)
+		j.given.tables = tables[:1]
+		j.given.next = time.Now().Add(2 * again) // by then the writer has tried to make a reserve
 	}
-	if old > 0 {
-		err = j.list(&x.history.tables, nil, tables[:old], 0, func(g *group) { unkeep(g, early) })
+	gone := tables[:old]
+	for _, t := range j.given.tables {
+		if slices.Contains(tables[old:], t) {
+			gone = append(slices.Clone(gone), t)
+		}
+	}
+	if len(gone) > 0 {
+		err = j.list(&x.history.tables, nil, gone, 0, nil)
+	}
+	if err == nil {
+		j.given.tables = nil
 	}
 	var kerr error
 	switch due := oldest.Add(c.HistoryAge / 16); {
 	case h.n == 0:
-	case c.HistoryAge == 0 || tight:
-		kerr = j.keep(false)
+	case c.HistoryAge == 0 || tight || len(j.given.seqs) > 0:
+		kerr = j.keep(false, c.HistoryAge == 0 || tight)
 	case h.bytes >= x.historyBytes || c.HistoryAge > 0 && !due.After(now):
-		kerr = j.failure.try(func() error { return j.keep(true) })
+		kerr = j.failure.try(func() error { return j.keep(true, true) })
 	case c.HistoryAge > 0:
 		next = earlier(next, due)
 	}

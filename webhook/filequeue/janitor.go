@@ -30,7 +30,7 @@ type janitor struct {
 	// lists one of them. Once a later record is durable, they are leftovers.
 	doubtful []string
 	failure  keepFailure
-	gives    time.Time // before this time no further table is removed because the disk is full
+	given    surrender
 }
 
 // again is how long the janitor waits after an error.

@@ -77,7 +77,7 @@ func open(d disk.Disk, c Config) (_ *Store, err error) {
 			return nil
 		}, recordHeader, false) // after an error, the next Open tries again
 	}
-	s.janitor = &janitor{store: s, busy: make(chan struct{}, 1), leftovers: ld.leftovers}
+	s.janitor = &janitor{store: s, busy: make(chan struct{}, 1), leftovers: ld.leftovers, given: surrender{seqs: make(seqSet)}}
 	s.janitor.ctx, s.janitor.cancel = context.WithCancel(context.Background())
 	s.running.Go(s.janitor.run) // ended by Close
 	return s, nil
