@@ -80,7 +80,7 @@ func TestPublishStoresForTheDestinationsOfATenant(t *testing.T) {
 			{"no type", "acme", "publish-key", "", `{"data": 1}`, 400, `"field":"type"`},
 			{"a type of tracking calls", "acme", "publish-key", "", `{"type": "track", "data": 1}`, 400, `"field":"type"`},
 			{"no data", "acme", "publish-key", "", `{"type": "a.b"}`, 400, `"field":"data"`},
-			{"the second is wrong", "acme", "publish-key", "", "[" + paid + `, "id": "first"}, {"type": "a b", "data": 1}]`, 400, "call 1"},
+			{"the second is wrong", "acme", "publish-key", "", "[" + paid + `, "id": "first"}, {"type": "a b", "data": 1}]`, 400, "event 2 of 2"},
 			{"a wrong time", "acme", "publish-key", "", paid + `, "timestamp": "today"}`, 400, "event 0"},
 			{"an unknown field", "acme", "publish-key", "", paid + `, "tpye": "x"}`, 400, "tpye"},
 			{"a number as the key", "acme", "publish-key", "", paid + `, "key": 7}`, 400, `"field":"key"`},
