@@ -287,6 +287,24 @@ func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *si
 	})
 }
 
+// The error of a Put says whether the bound is reached or the disk is full: one of them is a setting.
+func TestPutBeyondMaxBytesNamesTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := filequeue.OpenOn(simdisk.New(1), filequeue.Config{Logger: quiet, MaxBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for n := 0; err == nil; n++ {
+			p := store.Put{Delivery: store.Delivery{Destination: "a", ID: fmt.Sprint(n), Due: s.Now(), Body: make([]byte, 100<<10)}}
+			err = s.Put(t.Context(), []store.Put{p}, make([]store.Result, 1))
+		}
+		if !errors.Is(err, store.ErrQueueFull) || !strings.Contains(err.Error(), "MaxBytes, or limits.store of the server") {
+			t.Errorf("Put = %v, want ErrQueueFull that names the bound", err)
+		}
+	})
+}
+
 // The ids that the dedup window remembers do not count for MaxBytes.
 func TestRememberedPutsDoNotFillStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

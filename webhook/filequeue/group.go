@@ -1,6 +1,7 @@
 package filequeue
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -110,6 +111,9 @@ func (g *group) transit(ts []transition) (moved int) {
 	return moved
 }
 
+// errMaxBytes is the store.ErrQueueFull of a store that has reached its bound, and not of a full disk.
+var errMaxBytes = fmt.Errorf("%w: its bound is reached: MaxBytes, or limits.store of the server", store.ErrQueueFull)
+
 // store adds puts to the group, unless the needed records would then exceed maxBytes.
 func (g *group) store(ts []transition, maxBytes int64) error {
 	had := g.bytes
@@ -119,7 +123,7 @@ func (g *group) store(ts []transition, maxBytes int64) error {
 		case bytes > maxBytes:
 			return store.ErrTooLarge
 		case g.index.segs.live()+g.index.tableBytes()+g.bytes > maxBytes:
-			return store.ErrQueueFull
+			return errMaxBytes
 		}
 	}
 	return nil
