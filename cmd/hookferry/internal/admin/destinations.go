@@ -22,16 +22,16 @@ import (
 
 // A destination has the data by which a listing selects and orders all destinations.
 type destination struct {
-	id                        string
-	*webhook.DestinationStats                      // noStats if there are none
-	settings                  *config.Destination  // nil if it is not in the settings
-	own                       tenants.Own          // without an ID if it is not in the store, or of a tenant
-	tenant                    string               // the one that it belongs to, if it is no destination of the settings
-	made                      *tenants.Destination // of those in the store; nil if it is not read yet, or is deleted
-	secrets                   tenants.Secrets      // beside made
-	invalid                   bool                 // made is not valid
-	state                     string               // one of api.States
-	rank                      int64                // see ranks
+	id       string
+	stats    *webhook.DestinationStats // noStats if there are none
+	settings *config.Destination       // nil if it is not in the settings
+	own      tenants.Own               // without an ID if it is not in the store, or of a tenant
+	tenant   string                    // the one that it belongs to, if it is no destination of the settings
+	made     *tenants.Destination      // of those in the store; nil if it is not read yet, or is deleted
+	secrets  tenants.Secrets           // beside made
+	invalid  bool                      // made is not valid
+	state    string                    // one of api.States
+	rank     int64                     // see ranks
 }
 
 var noStats = new(webhook.DestinationStats)
@@ -105,11 +105,11 @@ func listDestinations(q *request) (any, error) {
 var ranks = map[string]func(*destination) int64{
 	"":          rankByID,
 	"id":        rankByID,
-	"waiting":   func(d *destination) int64 { return int64(d.Waiting) },
-	"delivered": func(d *destination) int64 { return d.Delivered },
-	"retried":   func(d *destination) int64 { return d.Retried },
+	"waiting":   func(d *destination) int64 { return int64(d.stats.Waiting) },
+	"delivered": func(d *destination) int64 { return d.stats.Delivered },
+	"retried":   func(d *destination) int64 { return d.stats.Retried },
 	"dead": func(d *destination) (n int64) {
-		for _, of := range d.Dead {
+		for _, of := range d.stats.Dead {
 			n += of
 		}
 		return n
@@ -117,7 +117,7 @@ var ranks = map[string]func(*destination) int64{
 	// The waiting deliveries are rounded to a power of two, so that the order is steady.
 	"state": func(d *destination) int64 {
 		worse := len(api.States) - slices.Index(api.States, d.state)
-		return int64(worse)<<8 + int64(bits.Len(uint(d.Waiting)))
+		return int64(worse)<<8 + int64(bits.Len(uint(d.stats.Waiting)))
 	},
 }
 
@@ -159,13 +159,13 @@ func (q *request) matching() (func(*destination) bool, error) {
 
 func getDestination(q *request) (any, error) {
 	id := q.PathValue("destination")
-	d := &destination{id: id, DestinationStats: noStats, settings: q.config.Settings().Destination(id)}
+	d := &destination{id: id, stats: noStats, settings: q.config.Settings().Destination(id)}
 	stats, err := q.config.Forwarder.StatsOf(q.Context(), id)
 	if err != nil {
 		return nil, err
 	}
 	if len(stats) > 0 {
-		d.DestinationStats = &stats[0]
+		d.stats = &stats[0]
 	}
 	if d.settings == nil {
 		d.tenant = ownerOf(id)
@@ -174,7 +174,7 @@ func getDestination(q *request) (any, error) {
 	if err := q.read(d); err != nil {
 		return nil, err
 	}
-	if d.settings == nil && d.made == nil && d.Waiting == 0 && d.Held == nil {
+	if d.settings == nil && d.made == nil && d.stats.Waiting == 0 && d.stats.Held == nil {
 		return nil, noDestination(id)
 	}
 	d.state = d.stateNow()
@@ -270,8 +270,8 @@ func (q *request) destinations() (iter.Seq[*destination], error) {
 		d := new(destination)
 		next := func(is destination) bool {
 			*d = is
-			if d.DestinationStats = noStats; by[d.id] != nil {
-				d.DestinationStats = by[d.id]
+			if d.stats = noStats; by[d.id] != nil {
+				d.stats = by[d.id]
 				delete(by, d.id)
 			}
 			d.state = d.stateNow()
@@ -288,7 +288,7 @@ func (q *request) destinations() (iter.Seq[*destination], error) {
 			}
 		}
 		for id, s := range by {
-			is := destination{id: id, DestinationStats: s, tenant: ownerOf(id)}
+			is := destination{id: id, stats: s, tenant: ownerOf(id)}
 			if (is.tenant != "" && is.inTrouble() || is.tenant == "" && (s.Waiting > 0 || s.Held != nil)) && !next(is) {
 				return
 			}
@@ -298,10 +298,10 @@ func (q *request) destinations() (iter.Seq[*destination], error) {
 
 // stateNow returns the first state that applies, in the order of the cases below.
 func (d *destination) stateNow() string {
-	failed := d.Outcome == webhook.OutcomeRetryable // the latest attempt failed
+	failed := d.stats.Outcome == webhook.OutcomeRetryable // the latest attempt failed
 	switch {
-	case d.Held != nil:
-		return string(d.Held.Kind)
+	case d.stats.Held != nil:
+		return string(d.stats.Held.Kind)
 	case d.settings == nil && d.own.ID == "" && d.tenant == "":
 		return string(webhook.HoldUnknown)
 	case d.own.Unreadable, d.invalid:
@@ -310,15 +310,15 @@ func (d *destination) stateNow() string {
 		return string(webhook.HoldDisabled)
 	}
 	switch {
-	case d.Refusing:
+	case d.stats.Refusing:
 		return api.StateRefusing
-	case failed && d.Failure != nil && d.Failure.Due.IsZero():
+	case failed && d.stats.Failure != nil && d.stats.Failure.Due.IsZero():
 		return api.StateFailing
-	case failed && d.Waiting > 0, d.failedNow():
+	case failed && d.stats.Waiting > 0, d.failedNow():
 		return api.StateRetrying
-	case d.Delivered > 0:
+	case d.stats.Delivered > 0:
 		return api.StateOK
-	case d.Waiting > 0:
+	case d.stats.Waiting > 0:
 		return api.StateWaiting
 	}
 	return api.StateIdle
@@ -328,7 +328,7 @@ func (d *destination) stateNow() string {
 // paused, or it was disabled because it failed. A destination that its tenant has disabled is not
 // in trouble.
 func (d *destination) inTrouble() bool {
-	if h := d.Held; h != nil {
+	if h := d.stats.Held; h != nil {
 		return h.Kind != webhook.HoldDisabled || h.Reason != ""
 	}
 	return slices.Contains([]string{api.StateRefusing, api.StateFailing, api.StateRetrying}, d.stateNow())
@@ -337,7 +337,7 @@ func (d *destination) inTrouble() bool {
 // failedNow reports whether an attempt that will be repeated has failed within the last half second. So
 // the state of a destination that fails now and then does not change with each attempt.
 func (d *destination) failedNow() bool {
-	f := d.Failure
+	f := d.stats.Failure
 	return f != nil && !f.Due.IsZero() && time.Since(f.Attempt.End()) < time.Second/2
 }
 
@@ -370,18 +370,18 @@ func (q *request) describe(some []*destination) []api.Destination {
 func (d *destination) describe() api.Destination {
 	a := api.Destination{
 		ID: d.id, Tenant: d.tenant, State: d.state, Sources: []string{}, Endpoints: []api.ShownEndpoint{},
-		InFlight: d.InFlight, Waiting: d.Waiting, Oldest: d.Oldest.UTC(), Since: d.Since.UTC(),
-		Delivered: d.Delivered, Retried: d.Retried, Filtered: d.Filtered, Dead: byReason(d.Dead),
-		Latency: d.Latency, Failure: d.Failure, Held: d.Held,
+		InFlight: d.stats.InFlight, Waiting: d.stats.Waiting, Oldest: d.stats.Oldest.UTC(), Since: d.stats.Since.UTC(),
+		Delivered: d.stats.Delivered, Retried: d.stats.Retried, Filtered: d.stats.Filtered, Dead: byReason(d.stats.Dead),
+		Latency: d.stats.Latency, Failure: d.stats.Failure, Held: d.stats.Held,
 	}
-	next := d.Oldest
-	if held := d.Held; held != nil {
+	next := d.stats.Oldest
+	if held := d.stats.Held; held != nil {
 		a.Paused = held.Kind == webhook.HoldPaused
 		if held.Until.After(next) {
 			next = held.Until
 		}
 	}
-	if d.Waiting > 0 && (d.Held == nil || !d.Held.Until.IsZero()) {
+	if d.stats.Waiting > 0 && (d.stats.Held == nil || !d.stats.Held.Until.IsZero()) {
 		a.Next = next.UTC()
 	}
 	if c := d.settings; c != nil {
