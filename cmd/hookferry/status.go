@@ -126,6 +126,9 @@ func (v *overview) lines(s screen) string {
 	for _, t := range st.Troubles {
 		fmt.Fprintln(s, s.paint(bad, clean(troubleText(t, st.Now))))
 	}
+	if len(st.Unrouted) > 0 {
+		fmt.Fprintln(s, s.paint(uneasy, clean("no destination gets the calls of "+strings.Join(st.Unrouted, ", "))))
+	}
 	fmt.Fprintln(s)
 
 	s.line(12, "calls", cell{grouped(calls.Accepted) + " accepted", good}, failed(calls.Rejected, " wrong"),

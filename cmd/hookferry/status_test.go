@@ -192,6 +192,7 @@ acme         disabled        0          0          0        0         0     0   
 				{Kind: api.TroubleUnusable, Error: "read-only"},
 				{Kind: api.TroubleMaintenance, Step: "janitor", At: v.Status.Now.Add(-5 * time.Minute)},
 			}
+			v.Status.Unrouted = []string{"web", "app"}
 			v.Destinations = api.Destinations{}
 		}, want: `
 hookferry v1.2.0 on web1/k4m7tq  takes no calls  up 3d4h
@@ -201,6 +202,7 @@ hookferry.yaml:9:1: unknown key "x"
 the store refused calls, the last one 12s ago: webhook: queue is full: no space left on device
 the store cannot be used: read-only
 maintenance of the store keeps failing: janitor, for 5m0s; the log says why
+no destination gets the calls of web, app
 ` + strings.Replace(counts, "3 given up\n", "3 given up  7 not kept\n", 1) + `
 DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
 `},

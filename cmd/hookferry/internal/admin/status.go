@@ -40,7 +40,7 @@ func getStatus(q *request) (any, error) {
 		},
 		Waiting: count.Waiting, Claimed: count.Claimed, Dead: count.Dead, Oldest: count.Oldest.UTC(),
 		Errors: q.config.Feed.Errors(""), Rates: q.config.Feed.Rates(""), Memory: int64(heap[0].Value.Uint64()),
-		Troubles: troubles,
+		Troubles: troubles, Unrouted: settings.Unrouted(),
 	}, err
 }
 

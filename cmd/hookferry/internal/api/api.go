@@ -118,6 +118,7 @@ type Status struct {
 	Memory  int64            `json:"memory"` // the Go heap, in bytes
 
 	Troubles []Trouble `json:"troubles,omitempty"` // what is wrong with the store
+	Unrouted []string  `json:"unrouted,omitempty"` // the first 10 sources without a destination, whose calls go nowhere
 }
 
 // Kinds of Trouble.

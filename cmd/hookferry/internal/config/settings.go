@@ -298,6 +298,21 @@ func (s *Settings) Source(name string) *Source {
 	return &s.Sources[i]
 }
 
+// Unrouted returns the names of the enabled sources that have no destination, the first 10 of them. Their
+// calls are accepted, and go nowhere. It leaves out the source of flags for tenants alone, which nobody
+// has asked for.
+func (s *Settings) Unrouted() (names []string) {
+	if s.Path == "" && len(s.Tenants.Keys) > 0 {
+		return nil
+	}
+	for i := range s.Sources {
+		if c := &s.Sources[i]; !c.Disabled && len(c.Destinations) == 0 && len(names) < 10 {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
 // Destination returns the destination with an id, or nil. Call it only after Complete.
 func (s *Settings) Destination(id string) *Destination {
 	i := sort.Search(len(s.Destinations), func(i int) bool { return s.Destinations[i].ID >= id }) // copies none

@@ -69,7 +69,15 @@ func (s *server) reload() *config.Watch {
 	}
 	s.Logger.LogAttrs(context.Background(), slog.LevelInfo, "new configuration", slog.String("file", next.Path),
 		slog.Int("sources", len(next.Sources)), slog.Int("destinations", len(next.Destinations)))
+	s.warnUnrouted()
 	return config.NewWatch(next)
+}
+
+// warnUnrouted logs which sources have no destination.
+func (s *server) warnUnrouted() {
+	if names := s.settings.Load().Unrouted(); len(names) > 0 {
+		s.Logger.Warn("sources have no destination: their calls are accepted, and go nowhere", "sources", names)
+	}
 }
 
 // follow reloads changed settings, and sends heartbeats to the service manager, until ctx is done.

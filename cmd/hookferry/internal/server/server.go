@@ -404,6 +404,7 @@ func (s *server) announce(calls, control net.Listener, process int64) {
 	if n := len(s.tenants.Owned()); n > 0 {
 		s.Logger.Info("forwarding to destinations in the store", "count", n)
 	}
+	s.warnUnrouted()
 	s.Logger.Info("memory and disk have bounds", "process_memory", shown(process), "request_memory", shown(s.memory), "store", shown(s.store.bound))
 	if control != nil {
 		s.Logger.Info("the page is at", "url", localURL(s.Settings.Admin.Listen, s.Settings.Admin.TLS, control.Addr())+"/")

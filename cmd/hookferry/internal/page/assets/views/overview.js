@@ -103,6 +103,7 @@ export default function overview({ every, onStatus, signal }) {
       else if (t.kind === 'unusable') add('unusable', 'bad', 'The store cannot be used', `: ${t.error}`)
       else add(`step ${t.step}`, 'warn', 'Maintenance of the store keeps failing', `: ${t.step}, since ${moment(t.at)}; the log says why`)
     }
+    if (status.unrouted) add('unrouted', 'warn', 'Sources have no destination', `: calls of ${status.unrouted.join(', ')} are accepted, and go nowhere`)
     if (calls.failed > 0) add('failed', 'bad', `${plural(calls.failed, 'request')} could not be stored`, ', and clients were told to send them again')
     const noted = words.notedIn(latest.states)
     const troubled = words.troubledIn(latest.states)
