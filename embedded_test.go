@@ -14,9 +14,7 @@ import (
 var embeds = map[string]string{
 	module + "/internal/disk.file":                     "is a disk.File, as an os.File is",
 	module + "/cmd/hookferry/internal/metrics.Metrics": "is a webhook.Observer, as the Metrics of webhookprom are",
-	module + "/cmd/hookferry.command":                  "is the set of its flags, and asks the process for its streams",
-	module + "/cmd/hookferry.flags":                    "is the set of its flags, and asks the process for its streams",
-	module + "/cmd/hookferry/internal/admin.request":   "is a request of the API to a Handler",
+	module + "/cmd/hookferry.command":                  "is the flags of a command, which define and check themselves",
 }
 
 // TestPartsHaveNames checks that a struct reaches the methods of its parts by their names, so that a

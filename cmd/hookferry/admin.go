@@ -24,7 +24,7 @@ func (c *command) admin(do action) action {
 // adminFlag defines --admin. Without it and HOOKFERRY_ADMIN, the address comes from the variable of
 // serve, HOOKFERRY_ADMIN_LISTEN, so that commands in the same container find the server.
 func (c *command) adminFlag() *string {
-	admin := c.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	admin := c.set.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
 	c.variable("admin", nil, "admin-listen")
 	return admin
 }
@@ -32,7 +32,7 @@ func (c *command) adminFlag() *string {
 // tokenFlag defines --admin-token for the server that the flag called server names.
 func (c *command) tokenFlag(server, usage string) {
 	c.server = server
-	c.String("admin-token", "", usage)
+	c.set.String("admin-token", "", usage)
 	c.variable("admin-token", nil)
 }
 
@@ -50,11 +50,11 @@ func (c *command) ask(ctx context.Context, do action) error {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", host, originOf(c.FlagSet, c.server), dial.Err)
+		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", host, originOf(c.set, c.server), dial.Err)
 	case !errors.As(err, &refused):
 		return err
 	case refused.Code == api.CodeUnauthorized && c.text("admin-token") != "":
-		return fmt.Errorf("%s does not take the token of %s", host, originOf(c.FlagSet, "admin-token"))
+		return fmt.Errorf("%s does not take the token of %s", host, originOf(c.set, "admin-token"))
 	case refused.Code == api.CodeUnauthorized:
 		return fmt.Errorf("%s wants a token: see --admin-token", host)
 	case refused.Code == api.CodeNotFound:
@@ -80,7 +80,7 @@ func (c *command) inFlags(text string) string {
 		if name == "" {
 			name, part = m[2], strings.TrimPrefix(m[3]+" ", ".") // where in a document
 		}
-		if c.Lookup(name) == nil {
+		if c.set.Lookup(name) == nil {
 			return key
 		}
 		return strings.Replace(m[1], "; ", "\n", 1) + "--" + name + ": " + strings.TrimLeft(part, " ")
@@ -100,7 +100,7 @@ func (c *command) openClient() error {
 	if strings.ContainsFunc(token.Reveal(), func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return usagef("--admin-token: has characters that no token has")
 	}
-	if c.client, err = api.NewClient(address, token.Reveal(), c.transport()); err != nil {
+	if c.client, err = api.NewClient(address, token.Reveal(), c.process.transport()); err != nil {
 		return usagef("--%s: %v", c.server, err)
 	}
 	return nil
@@ -109,7 +109,7 @@ func (c *command) openClient() error {
 // soleDestination defines --destination for a command that works on one destination. The default is
 // the result of onlyDestination.
 func (c *command) soleDestination() func(context.Context) (string, error) {
-	id := c.String("destination", "", "`id` of the destination; may be left out if there is only one")
+	id := c.set.String("destination", "", "`id` of the destination; may be left out if there is only one")
 	return func(ctx context.Context) (string, error) {
 		if *id != "" {
 			return *id, nil

@@ -53,7 +53,7 @@ type action func(ctx context.Context) error
 
 // define calls do, which defines the flags of a command and returns the action that it runs.
 func (p process) define(cmd *cobra.Command, do func(*command) action) {
-	c := &command{flags: flags{process: p, FlagSet: cmd.Flags(), cobra: cmd}}
+	c := &command{flags: flags{process: p, set: cmd.Flags(), cobra: cmd}}
 	act := do(c)
 	c.completeAll()
 	cmd.Args = checkArguments

@@ -28,7 +28,7 @@ func (c *command) completeAll() {
 		name, _ := argument(cmd.Use, len(args))
 		return complete(cmd.Context(), name, word)
 	}
-	c.VisitAll(func(f *pflag.Flag) {
+	c.set.VisitAll(func(f *pflag.Flag) {
 		kind, _ := pflag.UnquoteUsage(f)
 		if f.Name == "destination" || f.Name == "source" {
 			kind = f.Name

@@ -11,7 +11,7 @@ import (
 
 func exampleConfig(c *command) action {
 	return func(context.Context) error {
-		_, err := io.WriteString(c.stdout, config.Example())
+		_, err := io.WriteString(c.process.stdout, config.Example())
 		return err
 	}
 }
@@ -29,7 +29,7 @@ func checkConfig(c *command) action {
 	c.jsonFlag()
 	return func(context.Context) error {
 		file := c.args[0]
-		s, err := config.Load(file, c.getenv, nil)
+		s, err := config.Load(file, c.process.getenv, nil)
 		if wrong, ok := errors.AsType[*config.Error](err); ok {
 			err = c.output(checkedConfig{File: file, Problems: wrong.Problems}, func(s screen) { fmt.Fprintln(s, wrong) })
 			return errors.Join(err, errors.New("the configuration is not valid"))

@@ -34,12 +34,12 @@ func listDeliveries(c *command) action {
 // and the path for the deliveries of one tenant. The tenant is that of --tenant or, with the token
 // of a tenant, the one whose destination is in --destination or in the first argument.
 func (c *command) tenantPaths() func(all, ofTenant string) (string, error) {
-	given := c.String("tenant", "", "only those of the tenant with this `id`; its token needs it, or a destination or key of it")
+	given := c.set.String("tenant", "", "only those of the tenant with this `id`; its token needs it, or a destination or key of it")
 	return func(all, ofTenant string) (string, error) {
 		tenant := *given
 		if tenant == "" && tenants.IsToken(c.client.Token()) {
 			named := ""
-			if f := c.Lookup("destination"); f != nil {
+			if f := c.set.Lookup("destination"); f != nil {
 				named = f.Value.String()
 			}
 			if len(c.args) > 0 {
@@ -125,7 +125,7 @@ func writeDelivery(s screen, d api.Delivery) {
 func changeDeliveries(c *command, verb, done, ofAll, ofTenant string) action {
 	path := c.tenantPaths()
 	read := c.parameters(deliveryParameters...)
-	all := c.Bool("all", false, "all dead letters")
+	all := c.set.Bool("all", false, "all dead letters")
 	c.yesFlag()
 	return c.admin(func(ctx context.Context) error {
 		query, given := read(), 0
@@ -159,7 +159,7 @@ func changeDeliveries(c *command, verb, done, ofAll, ofTenant string) action {
 		case end.Done+end.Claimed == 0:
 			return nothing(errors.New("no " + thing + " was " + done))
 		case !c.json:
-			writeChanged(c.screen(c.stdout), api.Changed{Changed: end.Done, Claimed: end.Claimed}, thing, done)
+			writeChanged(c.process.screen(c.process.stdout), api.Changed{Changed: end.Done, Claimed: end.Claimed}, thing, done)
 		}
 		return nil
 	})

@@ -113,7 +113,7 @@ func eachDestination(c *command, done, path string, body any) action {
 
 func rotateSecret(c *command) action {
 	by := c.parameters(api.ParamBy)
-	finish := c.Bool("finish", false, "forget all secrets but the newest")
+	finish := c.set.Bool("finish", false, "forget all secrets but the newest")
 	return c.admin(func(ctx context.Context) error {
 		id := c.args[0]
 		r := api.Request{Method: http.MethodPost, Path: api.Path(api.SecretsPath, id), Query: by()}
@@ -123,7 +123,7 @@ func rotateSecret(c *command) action {
 		}
 		return request(ctx, c, r, func(s screen, made api.NewSecret) {
 			if made.Valid > 1 {
-				fmt.Fprintf(c.stderr, "%d secrets are valid now; 'hookferry destination rotate %s --finish' leaves this one:\n", made.Valid, clean(id))
+				fmt.Fprintf(c.process.stderr, "%d secrets are valid now; 'hookferry destination rotate %s --finish' leaves this one:\n", made.Valid, clean(id))
 			}
 			s.print("%s", made.Secret)
 		})

@@ -11,10 +11,10 @@ import (
 
 func events(c *command) action {
 	filter := c.parameters(api.ParamDestination, api.ParamType, api.ParamKind, api.ParamQuery)
-	body := c.Bool("body", false, "print the body of what is accepted too")
+	body := c.set.Bool("body", false, "print the body of what is accepted too")
 	return c.admin(func(ctx context.Context) error {
 		begun := func() {
-			fmt.Fprintf(c.stderr, "What happens on %s from now on, until you interrupt:\n", c.client.Host())
+			fmt.Fprintf(c.process.stderr, "What happens on %s from now on, until you interrupt:\n", c.client.Host())
 		}
 		for live, err := range api.Stream[api.Live](ctx, c.client, api.Request{Path: api.LivePath, Query: filter()}, begun) {
 			if ctx.Err() != nil {

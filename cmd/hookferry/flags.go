@@ -19,8 +19,8 @@ import (
 
 // flags are the flags of a command, and the environment that may set them.
 type flags struct {
-	process
-	*pflag.FlagSet
+	process   process
+	set       *pflag.FlagSet
 	cobra     *cobra.Command
 	variables []func() error // each sets a flag from its environment variables
 	json      bool           // --json
@@ -41,22 +41,22 @@ func variableOf(flag string) string {
 //
 // Lists and secrets are plain texts, which the command checks later, so that no error repeats them.
 func (fs *flags) variable(name string, split func(string) []string, others ...string) {
-	f := fs.Lookup(name)
+	f := fs.set.Lookup(name)
 	f.Usage += " [$" + variableOf(name) + "]"
 	fs.variables = append(fs.variables, func() error {
 		for _, flag := range append([]string{name}, others...) {
 			variable := variableOf(flag)
-			text := fs.getenv(variable)
+			text := fs.process.getenv(variable)
 			if f.Changed || text == "" {
 				continue
 			}
-			fs.SetAnnotation(name, origin, []string{variable})
+			fs.set.SetAnnotation(name, origin, []string{variable})
 			values := []string{text}
 			if split != nil {
 				values = split(text)
 			}
 			for _, v := range values {
-				if err := fs.Set(name, v); err != nil {
+				if err := fs.set.Set(name, v); err != nil {
 					_, why, _ := strings.Cut(err.Error(), " flag: ")
 					return usagef("invalid argument %q for %s: %s", v, variable, why)
 				}
@@ -97,12 +97,12 @@ func nameOrigins(c *cobra.Command, err error) string {
 	return flagOfLine.ReplaceAllStringFunc(err.Error(), func(flag string) string { return originOf(c.Flags(), flag[2:]) })
 }
 
-func (fs *flags) jsonFlag() { fs.BoolVar(&fs.json, "json", false, "print JSON, one value a line") }
+func (fs *flags) jsonFlag() { fs.set.BoolVar(&fs.json, "json", false, "print JSON, one value a line") }
 
-func (fs *flags) yesFlag() { fs.BoolVar(&fs.yes, "yes", false, "do not ask") }
+func (fs *flags) yesFlag() { fs.set.BoolVar(&fs.yes, "yes", false, "do not ask") }
 
 func (fs *flags) duration(name string, value time.Duration, usage string) *time.Duration {
-	d := fs.Duration(name, value, usage)
+	d := fs.set.Duration(name, value, usage)
 	fs.check(name, func(s string) (string, error) {
 		if d, err := time.ParseDuration(s); err != nil || d <= 0 {
 			return "", errors.New("want a time above zero such as 500ms, 10s or 2m")
@@ -113,7 +113,7 @@ func (fs *flags) duration(name string, value time.Duration, usage string) *time.
 }
 
 func (fs *flags) number(name string, value, least, most int, usage string) *int {
-	n := fs.Int(name, value, usage)
+	n := fs.set.Int(name, value, usage)
 	fs.check(name, func(s string) (string, error) {
 		if n, err := strconv.Atoi(s); err != nil || n < least || n > most {
 			return "", fmt.Errorf("want a number from %d to %d", least, most)
@@ -128,9 +128,9 @@ func (fs *flags) number(name string, value, least, most int, usage string) *int 
 func (fs *flags) choice(name, value, usage string, values []string, repeated bool) {
 	usage += ": " + strings.Join(values, ", ")
 	if repeated {
-		fs.StringArray(name, nil, usage+"; may be repeated")
+		fs.set.StringArray(name, nil, usage+"; may be repeated")
 	} else {
-		fs.String(name, value, usage)
+		fs.set.String(name, value, usage)
 	}
 	fs.check(name, func(s string) (string, error) {
 		if !slices.Contains(values, s) {
@@ -143,7 +143,7 @@ func (fs *flags) choice(name, value, usage string, values []string, repeated boo
 
 // check passes each text that a flag is given through read, which may change or refuse it.
 func (fs *flags) check(name string, read func(string) (string, error)) {
-	f := fs.Lookup(name)
+	f := fs.set.Lookup(name)
 	f.Value = checkedValue{f.Value, read}
 	f.DefValue = strings.TrimPrefix(f.DefValue, "[]") // the help shows no empty list
 }
@@ -163,13 +163,13 @@ func (v checkedValue) Set(s string) error {
 
 func (v checkedValue) Type() string { return "value" } // the help shows the default without quotes
 
-func (fs *flags) text(name string) string { return fs.Lookup(name).Value.String() }
+func (fs *flags) text(name string) string { return fs.set.Lookup(name).Value.String() }
 
 // texts returns the values of a flag, which may be given by its letter.
 func (fs *flags) texts(name string) []string {
-	f := fs.Lookup(name)
+	f := fs.set.Lookup(name)
 	if f == nil {
-		f = fs.ShorthandLookup(name)
+		f = fs.set.ShorthandLookup(name)
 	}
 	value := f.Value
 	if checked, ok := value.(checkedValue); ok {
@@ -194,9 +194,9 @@ func (fs *flags) parameters(names ...string) func() url.Values {
 		case p.values != nil:
 			fs.choice(name, p.standard, p.usage, p.values, p.repeated)
 		case name == api.ParamQuery:
-			fs.StringP("query", name, "", p.usage)
+			fs.set.StringP("query", name, "", p.usage)
 		default:
-			fs.String(name, "", p.usage)
+			fs.set.String(name, "", p.usage)
 		}
 		if p.time {
 			fs.check(name, func(s string) (string, error) {
@@ -210,7 +210,7 @@ func (fs *flags) parameters(names ...string) func() url.Values {
 		for _, name := range names {
 			texts := fs.texts(name)
 			if name == api.ParamBy && texts[0] == "" {
-				texts[0] = fs.getenv("USER")
+				texts[0] = fs.process.getenv("USER")
 			}
 			if len(texts) > 0 && texts[0] != "" {
 				all[name] = texts

@@ -20,7 +20,7 @@ func health(c *command) action {
 		base, origin := *admin, "--admin"
 		if base == config.Off {
 			origin = variableOf("listen")
-			base = cmp.Or(c.getenv(origin), config.Default().Listen)
+			base = cmp.Or(c.process.getenv(origin), config.Default().Listen)
 		}
 		u, err := api.ParseBase(base)
 		if err != nil {
@@ -32,7 +32,7 @@ func health(c *command) action {
 		if err != nil {
 			return err
 		}
-		transport := c.transport()
+		transport := c.process.transport()
 		transport.Proxy, transport.DisableKeepAlives = nil, true
 		answer, err := transport.RoundTrip(r) // follows no redirect
 		var dial *net.OpError

@@ -42,7 +42,7 @@ func list[T any](c *command, where func() (path string, err error), most int, t 
 			for _, v := range fits {
 				if !c.json {
 					t.add(cells(v, now)...)
-				} else if err := printJSON(c.stdout, v); err != nil {
+				} else if err := printJSON(c.process.stdout, v); err != nil {
 					return err
 				}
 			}
@@ -66,10 +66,10 @@ func list[T any](c *command, where func() (path string, err error), most int, t 
 			}
 		}
 		if !c.json {
-			t.print(c.screen(c.stdout))
+			t.print(c.process.screen(c.process.stdout))
 		}
 		if more != "" {
-			fmt.Fprintln(c.stderr, more)
+			fmt.Fprintln(c.process.stderr, more)
 		}
 		return nil
 	})
@@ -98,13 +98,13 @@ func request[T any](ctx context.Context, c *command, r api.Request, write func(s
 // output prints v as a line of JSON if --json is given, else the text that write writes.
 func (c *command) output(v any, write func(screen)) error {
 	if c.json {
-		return printJSON(c.stdout, v)
+		return printJSON(c.process.stdout, v)
 	}
 	var text strings.Builder
-	s := c.screen(c.stdout)
+	s := c.process.screen(c.process.stdout)
 	s.Writer = &text
 	write(s)
-	_, err := io.WriteString(c.stdout, text.String())
+	_, err := io.WriteString(c.process.stdout, text.String())
 	return err
 }
 

@@ -21,18 +21,18 @@ import (
 )
 
 func listen(c *command) action {
-	address := c.String("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
+	address := c.set.String("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
 	status := c.number("status", http.StatusOK, 200, 599, "`status` to answer with")
 	times := c.number("times", 0, 0, 1_000_000, "answer with --status, and wait for --delay, this `number` of times only; then answer 200 at once; 0: always")
 	delay := c.duration("delay", 0, "`time` to wait before each answer")
-	from := c.String("from", "", "`URL` or host:port of the admin API of a server whose webhooks are posted to --to")
-	to := c.String("to", "", "`URL` to post them to, or host:port and a path")
-	replay := c.String("replay", "", "`key` of a delivery of --from, posted once in place of what it accepts")
+	from := c.set.String("from", "", "`URL` or host:port of the admin API of a server whose webhooks are posted to --to")
+	to := c.set.String("to", "", "`URL` to post them to, or host:port and a path")
+	replay := c.set.String("replay", "", "`key` of a delivery of --from, posted once in place of what it accepts")
 	destination := c.soleDestination()
 	c.jsonFlag()
-	secrets := c.StringArray("secret", nil, "shared `secret` to check X-Signature with, or file:PATH; give it twice while one replaces another")
+	secrets := c.set.StringArray("secret", nil, "shared `secret` to check X-Signature with, or file:PATH; give it twice while one replaces another")
 	c.variable("secret", nil)
-	standard := c.StringArray("standard-secret", nil, "`secret` to check the signatures of Standard Webhooks with: whsec_ and base64, a public key, whpk_ and base64, or file:PATH; "+
+	standard := c.set.StringArray("standard-secret", nil, "`secret` to check the signatures of Standard Webhooks with: whsec_ and base64, a public key, whpk_ and base64, or file:PATH; "+
 		"with --from, to sign with: whsec_, or a private key, whsk_; may be repeated; in the variable, separated by spaces")
 	c.variable("standard-secret", strings.Fields)
 	c.tokenFlag("from", "`token` of the admin API of --from, or file:PATH")
@@ -48,20 +48,20 @@ func listen(c *command) action {
 		if p.standard, err = readSecrets("standard-secret", *standard); err != nil {
 			return err
 		}
-		announce := c.stdout
+		announce := c.process.stdout
 		if c.json {
-			announce = c.stderr
+			announce = c.process.stderr
 		}
 		if *from == "" {
 			for _, name := range []string{"to", "destination", "replay"} {
-				if c.Changed(name) {
+				if c.set.Changed(name) {
 					return usagef("--%s: needs --from", name)
 				}
 			}
 			return p.receive(ctx, *address, announce)
 		}
 		for _, name := range []string{"listen", "status", "times", "delay"} {
-			if c.Changed(name) {
+			if c.set.Changed(name) {
 				return usagef("--%s: does not go with --from, which receives nothing", name)
 			}
 		}
@@ -90,7 +90,7 @@ func (p *printer) receive(ctx context.Context, address string, announce io.Write
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return usagef("--listen: %q is not an address; want host:port or :port", address)
 	}
-	listener, err := p.command.listen(ctx, "tcp", address)
+	listener, err := p.command.process.listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}

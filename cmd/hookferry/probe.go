@@ -26,17 +26,17 @@ import (
 )
 
 func probe(c *command) action {
-	secrets := c.StringArray("secret", nil, "shared `secret` of X-Signature, or file:PATH; give it twice if the receiver accepts two")
+	secrets := c.set.StringArray("secret", nil, "shared `secret` of X-Signature, or file:PATH; give it twice if the receiver accepts two")
 	c.variable("secret", nil)
-	standard := c.StringArray("standard-secret", nil, "`secret` of Standard Webhooks, in place of --secret: whsec_, or a private key, whsk_, and base64, or file:PATH; may be repeated; "+
+	standard := c.set.StringArray("standard-secret", nil, "`secret` of Standard Webhooks, in place of --secret: whsec_, or a private key, whsk_, and base64, or file:PATH; may be repeated; "+
 		"in the variable, separated by spaces")
 	c.variable("standard-secret", strings.Fields)
-	changes := c.Bool("changes", false, "also run the checks that send signed test events, which the receiver applies")
-	batches := c.Bool("batches", false, "the receiver takes batches of events")
+	changes := c.set.Bool("changes", false, "also run the checks that send signed test events, which the receiver applies")
+	batches := c.set.Bool("batches", false, "the receiver takes batches of events")
 	most := c.number("max-body", signature.DefaultMaxBody, 1<<10, 1<<30, "`bytes` of the largest body that the receiver takes")
-	allow := c.StringArray("allow", nil, "`network`, such as 10.0.0.0/8, that names may resolve to although it is not public; may be repeated")
-	event := c.String("event", "", "`file` with the body of an event that the receiver applies, with {id} where each event has its own id; without it, a track call")
-	applied := c.String("applied", "", "shell `command` that prints how often the receiver has applied the event with the id {id}")
+	allow := c.set.StringArray("allow", nil, "`network`, such as 10.0.0.0/8, that names may resolve to although it is not public; may be repeated")
+	event := c.set.String("event", "", "`file` with the body of an event that the receiver applies, with {id} where each event has its own id; without it, a track call")
+	applied := c.set.String("applied", "", "shell `command` that prints how often the receiver has applied the event with the id {id}")
 	c.jsonFlag()
 	return func(ctx context.Context) error {
 		config := receivertest.Config{URL: c.args[0], Batches: *batches, MaxBody: int64(*most)}
@@ -57,9 +57,9 @@ func probe(c *command) action {
 		if err != nil {
 			return err
 		}
-		transport := c.transport()
+		transport := c.process.transport()
 		transport.Proxy = nil // it would dial in place of the guard
-		if c.dial == nil {
+		if c.process.dial == nil {
 			transport.DialContext = (&net.Dialer{ControlContext: guardDial(u, networks)}).DialContext
 		}
 		defer transport.CloseIdleConnections()
@@ -213,7 +213,7 @@ func reach(ctx context.Context, config receivertest.Config) error {
 // probe runs the checks and prints a line for each.
 func (c *command) probe(ctx context.Context, u *url.URL, config receivertest.Config, changes bool) error {
 	if !c.json {
-		c.screen(c.stdout).print("probe of %s at %s", u.Scheme+"://"+u.Host+u.Path, time.Now().UTC().Format(time.RFC3339))
+		c.process.screen(c.process.stdout).print("probe of %s at %s", u.Scheme+"://"+u.Host+u.Path, time.Now().UTC().Format(time.RFC3339))
 	}
 	if err := reach(ctx, config); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (c *command) probe(ctx context.Context, u *url.URL, config receivertest.Con
 			return err
 		}
 	}
-	if s := c.screen(c.stdout); asked > 0 && !c.json {
+	if s := c.process.screen(c.process.stdout); asked > 0 && !c.json {
 		s.print("%s left out that send events which the receiver applies, so it is not known whether it accepts a good one; --changes runs them, with events marked as tests", counted(asked, "check"))
 	} else if config.Applied == nil && !c.json {
 		s.print("not known: whether the receiver applies an event once that comes twice; --applied counts")

@@ -51,7 +51,7 @@ func newRelay(to string, p *printer) (*relay, error) {
 	}
 	// If the Config has a function of its own for connections, the Forwarder does not use its
 	// address guard.
-	dial := p.command.dial
+	dial := p.command.process.dial
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
@@ -97,7 +97,7 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 		for live, err := range api.Stream[api.Live](ctx, r.printer.command.client, api.Request{Path: api.LivePath, Query: filter}, begun) {
 			ended = err
 			if live.Skipped > 0 {
-				fmt.Fprintln(r.printer.command.stderr, counted(live.Skipped, "more event")+" left out: more happens than can be posted")
+				fmt.Fprintln(r.printer.command.process.stderr, counted(live.Skipped, "more event")+" left out: more happens than can be posted")
 			}
 			if live.Event != nil {
 				filter.Set(api.ParamAfter, strconv.FormatUint(live.Event.Seq, 10))
@@ -111,7 +111,7 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 		case !began || errors.As(ended, &refused) && refused.Code != api.CodeUnavailable:
 			return ended
 		}
-		fmt.Fprintf(r.printer.command.stderr, "lost %s, trying again\n", r.printer.command.client.Host())
+		fmt.Fprintf(r.printer.command.process.stderr, "lost %s, trying again\n", r.printer.command.client.Host())
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():

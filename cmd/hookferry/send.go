@@ -20,9 +20,9 @@ import (
 func send(c *command, message analytics.Message) action {
 	readMessage := messageFlags(c, message)
 	c.jsonFlag()
-	endpoint := c.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
-	writeKey := c.String("write-key", "", "`key` of the source, or file:PATH; without it, the one that serve made up and keeps in the data folder")
-	data := c.String("data", config.DefaultData, "data `folder` of serve, for its write key")
+	endpoint := c.set.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
+	writeKey := c.set.String("write-key", "", "`key` of the source, or file:PATH; without it, the one that serve made up and keeps in the data folder")
+	data := c.set.String("data", config.DefaultData, "data `folder` of serve, for its write key")
 	timeout := c.duration("timeout", 10*time.Second, "`time` to try for")
 	for _, name := range []string{"endpoint", "write-key", "data", "timeout"} {
 		c.variable(name, nil)
@@ -53,7 +53,7 @@ func send(c *command, message analytics.Message) action {
 
 // deliver sends one message with a client of its own, and prints its messageId once accepted.
 func (c *command) deliver(ctx context.Context, client *analytics.Client, m analytics.Message, timeout time.Duration) error {
-	transport := c.transport()
+	transport := c.process.transport()
 	defer transport.CloseIdleConnections()
 	var outcome analytics.Delivery
 	var sent struct {
@@ -61,7 +61,7 @@ func (c *command) deliver(ctx context.Context, client *analytics.Client, m analy
 	}
 	client.FlushAt = 1
 	client.Logger = slog.New(slog.DiscardHandler) // deliver prints the outcome
-	client.Transport = &reportingTransport{transport, c.stderr}
+	client.Transport = &reportingTransport{transport, c.process.stderr}
 	client.OnDelivery = func(d analytics.Delivery) {
 		outcome = d
 		for text := range d.Messages() {
@@ -136,14 +136,14 @@ func messageFlags(c *command, message analytics.Message) func() error {
 		// sets.
 		case !field.IsValid() || f.name == "trait" && fields.FieldByName("Properties").IsValid():
 		case field.Kind() == reflect.String:
-			c.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
+			c.set.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
 		default:
-			c.StringArray(f.name, nil, f.usage)
+			c.set.StringArray(f.name, nil, f.usage)
 		}
 	}
 	return func() error {
 		for _, f := range callFlags {
-			if field := fields.FieldByName(f.field); c.Lookup(f.name) != nil && field.Kind() == reflect.Map {
+			if field := fields.FieldByName(f.field); c.set.Lookup(f.name) != nil && field.Kind() == reflect.Map {
 				m, err := readPairs(f.name, c.texts(f.name))
 				if err != nil {
 					return err

@@ -66,16 +66,16 @@ var serveFlags = []struct {
 }
 
 func serve(c *command) action {
-	c.String("config", "", "YAML `file` with sources, destinations and all other settings")
+	c.set.String("config", "", "YAML `file` with sources, destinations and all other settings")
 	c.variable("config", nil)
 	for _, f := range serveFlags {
 		switch {
 		case strings.Contains(f.key, "[]"):
-			c.StringArray(f.name, nil, f.usage)
+			c.set.StringArray(f.name, nil, f.usage)
 		case f.values != nil:
 			c.choice(f.name, f.values[0], f.usage, f.values, false)
 		default:
-			c.String(f.name, f.value, f.usage)
+			c.set.String(f.name, f.value, f.usage)
 		}
 		c.variable(f.name, f.split)
 	}
@@ -95,8 +95,8 @@ func serve(c *command) action {
 		}
 		// Without this, a write to standard error after its reader has gone would end the process.
 		signal.Ignore(syscall.SIGPIPE)
-		lines := newLogWriter(c.stderr, func(count uint64) {
-			logger(c.stderr).Warn("lines of the log were left out, because standard error could not be written; deliveries went on", "count", count)
+		lines := newLogWriter(c.process.stderr, func(count uint64) {
+			logger(c.process.stderr).Warn("lines of the log were left out, because standard error could not be written; deliveries went on", "count", count)
 		})
 		defer lines.Close()
 		reload := make(chan os.Signal, 1)
@@ -108,10 +108,10 @@ func serve(c *command) action {
 			Level:           level,
 			Logger:          logger(lines),
 			LogLinesLeftOut: lines.count,
-			Getenv:          c.getenv,
+			Getenv:          c.process.getenv,
 			Version:         version(),
-			Listen:          c.listen,
-			Dial:            c.dial,
+			Listen:          c.process.listen,
+			Dial:            c.process.dial,
 		}
 		// Packages of others, such as net/http, log here.
 		log.SetOutput(slog.NewLogLogger(run.Logger.Handler(), slog.LevelWarn).Writer())
@@ -133,7 +133,7 @@ func serve(c *command) action {
 func serveSettings(c *command) (*config.Settings, error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {
-			if !c.Changed(f.name) || f.name == "header" {
+			if !c.set.Changed(f.name) || f.name == "header" {
 				continue
 			}
 			for _, text := range c.texts(f.name) {
@@ -147,14 +147,14 @@ func serveSettings(c *command) (*config.Settings, error) {
 	if file := c.text("config"); file != "" {
 		var wrong []string
 		for _, f := range serveFlags {
-			if c.Changed(f.name) && (strings.Contains(f.key, "[") || f.name == "name") {
+			if c.set.Changed(f.name) && (strings.Contains(f.key, "[") || f.name == "name") {
 				wrong = append(wrong, fmt.Sprintf("--%s does not go with --config: the file has this setting", f.name))
 			}
 		}
 		if len(wrong) > 0 {
 			return nil, usagef("%s", strings.Join(wrong, "\n"))
 		}
-		return config.Load(file, c.getenv, put)
+		return config.Load(file, c.process.getenv, put)
 	}
 
 	s := config.Default()
@@ -185,8 +185,8 @@ func serveSettings(c *command) (*config.Settings, error) {
 
 // onlyTenants reports whether the flags are for a server with tenants, and no destination of its own.
 func onlyTenants(c *command) bool {
-	ofDestination := slices.ContainsFunc([]string{"header", "secret", "standard-secret"}, c.Changed)
-	return c.Changed("publish-key") && !ofDestination
+	ofDestination := slices.ContainsFunc([]string{"header", "secret", "standard-secret"}, c.set.Changed)
+	return c.set.Changed("publish-key") && !ofDestination
 }
 
 // parseHeaders parses "Name: value" texts. No error repeats a value, which may be a credential.
@@ -210,7 +210,7 @@ func parseHeaders(texts []string) (map[string]string, error) {
 // come first. Settings from the file keep their keys.
 func flagErrors(c *command, err error) error {
 	setBy := func(key string) string {
-		if name := flagOf(key); c.text("config") == "" || c.Changed(name) {
+		if name := flagOf(key); c.text("config") == "" || c.set.Changed(name) {
 			return name
 		}
 		return ""

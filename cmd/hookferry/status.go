@@ -29,11 +29,11 @@ type overview struct {
 }
 
 func status(c *command) action {
-	watch := c.Bool("watch", false, "print it again and again")
+	watch := c.set.Bool("watch", false, "print it again and again")
 	every := c.duration("every", 2*time.Second, "`time` between two")
 	filter := c.parameters(api.ParamQuery, api.ParamSource, api.ParamState, api.ParamSort)
 	limit := c.number("limit", 20, 1, maxListed, "`number` of destinations to list")
-	all := c.Bool("all", false, "list all destinations")
+	all := c.set.Bool("all", false, "list all destinations")
 	return c.admin(func(ctx context.Context) error {
 		for shown := false; ; shown = true {
 			v, err := c.overview(ctx, filter(), *limit, *all)

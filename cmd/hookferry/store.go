@@ -14,7 +14,7 @@ import (
 
 // dataFlag defines the flag with the data folder whose store a command reads.
 func dataFlag(c *command) *string {
-	data := c.String("data", config.DefaultData, "data `folder` of serve")
+	data := c.set.String("data", config.DefaultData, "data `folder` of serve")
 	c.variable("data", nil)
 	return data
 }
@@ -35,7 +35,7 @@ type storeReport struct {
 
 // readMeter returns a meter of the bytes that were read.
 func (c *command) readMeter() *meter {
-	m := newMeter(c.screen(c.stderr), "read")
+	m := newMeter(c.process.screen(c.process.stderr), "read")
 	m.amount = func(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) }
 	return m
 }
@@ -78,7 +78,7 @@ func checkStore(c *command) action {
 }
 
 func rescueStore(c *command) action {
-	to := c.String("to", "", "`folder` to write, which must not exist")
+	to := c.set.String("to", "", "`folder` to write, which must not exist")
 	c.jsonFlag()
 	data := dataFlag(c)
 	return func(ctx context.Context) error {
@@ -102,14 +102,14 @@ func rescueStore(c *command) action {
 }
 
 func storeSQL(c *command) action {
-	schema := c.String("schema", pgqueue.DefaultSchema, "`name` of the schema")
+	schema := c.set.String("schema", pgqueue.DefaultSchema, "`name` of the schema")
 	from := c.number("from", 0, 0, 1_000_000, "`version` that the schema has, as the server says that refuses to start; 0 if it is not there")
 	return func(context.Context) error {
 		text, err := pgqueue.SQL(*schema, *from)
 		if err != nil {
 			return usagef("%v", err)
 		}
-		_, err = fmt.Fprint(c.stdout, text)
+		_, err = fmt.Fprint(c.process.stdout, text)
 		return err
 	}
 }

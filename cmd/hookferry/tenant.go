@@ -48,7 +48,7 @@ func writeChanges(s screen, width int, changes []tenants.Change) {
 
 func createTenant(c *command) action {
 	by := c.parameters(api.ParamBy)
-	name := c.String("name", "", "`name` for people")
+	name := c.set.String("name", "", "`name` for people")
 	return c.admin(func(ctx context.Context) error {
 		r := api.Request{Method: http.MethodPost, Path: api.TenantsPath, Query: by(), Body: api.TenantSettings{ID: c.args[0], Name: *name}}
 		return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("%s created", t.ID) })
@@ -84,8 +84,8 @@ func writeDeleted(s screen, what string, became api.Changed) {
 // tenantPortal prints a link to the page of a tenant, or revokes all links.
 func tenantPortal(c *command) action {
 	read := c.parameters(api.ParamBy, api.ParamFor)
-	lasts := c.String("lasts", "1h", "`time` after which it ends, up to 24h")
-	revoke := c.Bool("revoke", false, "end all links of the tenant, and make none")
+	lasts := c.set.String("lasts", "1h", "`time` after which it ends, up to 24h")
+	revoke := c.set.Bool("revoke", false, "end all links of the tenant, and make none")
 	return c.admin(func(ctx context.Context) error {
 		r := api.Request{Method: http.MethodPost, Path: api.Path(api.PortalPath, c.args[0]), Query: read()}
 		if *revoke {
@@ -110,7 +110,7 @@ func below[T any](c *command, path string, t *table, cells func(T) []any) action
 	return c.admin(func(ctx context.Context) error {
 		for v, err := range api.List[T](ctx, c.client, api.Path(path, c.args[0]), nil) {
 			if err == nil && c.json {
-				err = printJSON(c.stdout, v)
+				err = printJSON(c.process.stdout, v)
 			}
 			if err != nil {
 				return err
@@ -118,7 +118,7 @@ func below[T any](c *command, path string, t *table, cells func(T) []any) action
 			t.add(cells(v)...)
 		}
 		if !c.json {
-			t.print(c.screen(c.stdout))
+			t.print(c.process.screen(c.process.stdout))
 		}
 		return nil
 	})
@@ -149,10 +149,10 @@ func writeTenantDestination(s screen, d api.TenantDestination) {
 
 func createTenantDestination(c *command) action {
 	by := c.parameters(api.ParamBy)
-	urls := c.StringArray("url", nil, "`URL` that takes its webhooks; up to five, of which the first to answer 2xx is enough")
-	types := c.StringArray("type", nil, "`type` of the events that it gets, such as invoice.paid or invoice.*; all if left out; may be repeated")
-	name := c.String("name", "", "`name` for people")
-	existing := c.String("secret", "", "`secret` that the receiver has already, as whsec_... or file:PATH; a new one if left out")
+	urls := c.set.StringArray("url", nil, "`URL` that takes its webhooks; up to five, of which the first to answer 2xx is enough")
+	types := c.set.StringArray("type", nil, "`type` of the events that it gets, such as invoice.paid or invoice.*; all if left out; may be repeated")
+	name := c.set.String("name", "", "`name` for people")
+	existing := c.set.String("secret", "", "`secret` that the receiver has already, as whsec_... or file:PATH; a new one if left out")
 	return c.admin(func(ctx context.Context) error {
 		if len(*urls) == 0 {
 			return usagef("--url: want at least one")
@@ -225,7 +225,7 @@ func switchTenantDestination(c *command, done string, disabled bool) action {
 
 func rotateTenantSecret(c *command) action {
 	by := c.parameters(api.ParamBy)
-	overlap := c.String("overlap", "24h", "`time` for which the old secret signs beside the new one")
+	overlap := c.set.String("overlap", "24h", "`time` for which the old secret signs beside the new one")
 	return onDestination(c, api.TenantRotatePath, func() (api.Request, error) {
 		query := by()
 		query.Set(api.ParamOverlap, *overlap)
@@ -271,15 +271,15 @@ func revokeToken(c *command) action {
 // sendEvent sends one event to a tenant.
 func sendEvent(c *command) action {
 	c.jsonFlag()
-	tenant := c.String("tenant", "", "`id` of the tenant")
-	typ := c.String("type", "", "`type` of the event, such as invoice.paid")
-	data := c.String("data", "", "`JSON` of what happened")
-	id := c.String("id", "", "`id` of the event: a second event with it is not delivered; made up if left out")
-	at := c.String("timestamp", "", "`time` when it happened, such as 2026-01-31T12:00:00Z; now if left out")
-	user := c.String("user", "", "`id` of the user whom it is about")
-	key := c.String("key", "", "`key` whose events are delivered in their order")
-	endpoint := c.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
-	publishKey := c.String("publish-key", "", "`key` of --publish-key or tenants.keys of the server, or a token of the tenant, or file:PATH")
+	tenant := c.set.String("tenant", "", "`id` of the tenant")
+	typ := c.set.String("type", "", "`type` of the event, such as invoice.paid")
+	data := c.set.String("data", "", "`JSON` of what happened")
+	id := c.set.String("id", "", "`id` of the event: a second event with it is not delivered; made up if left out")
+	at := c.set.String("timestamp", "", "`time` when it happened, such as 2026-01-31T12:00:00Z; now if left out")
+	user := c.set.String("user", "", "`id` of the user whom it is about")
+	key := c.set.String("key", "", "`key` whose events are delivered in their order")
+	endpoint := c.set.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
+	publishKey := c.set.String("publish-key", "", "`key` of --publish-key or tenants.keys of the server, or a token of the tenant, or file:PATH")
 	timeout := c.duration("timeout", 10*time.Second, "`time` to try for")
 	for _, name := range []string{"endpoint", "publish-key", "timeout"} {
 		c.variable(name, nil)
@@ -304,7 +304,7 @@ func sendEvent(c *command) action {
 		if err != nil {
 			return fmt.Errorf("--publish-key: %w", err)
 		}
-		client, err := api.NewClient(*endpoint, secret.Reveal(), c.transport())
+		client, err := api.NewClient(*endpoint, secret.Reveal(), c.process.transport())
 		if err != nil {
 			return usagef("--endpoint: %v", err)
 		}

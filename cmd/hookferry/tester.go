@@ -18,11 +18,11 @@ import (
 )
 
 func test(c *command) action {
-	c.StringArray("type", nil, "`type` of call: "+strings.Join(callTypes, ", ")+"; for the destination of a tenant, of any event; may be repeated")
+	c.set.StringArray("type", nil, "`type` of call: "+strings.Join(callTypes, ", ")+"; for the destination of a tenant, of any event; may be repeated")
 	c.cobra.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(callTypes, cobra.ShellCompDirectiveNoFileComp))
-	event := c.String("event", "", "the `name` of tracks, pages and screens")
-	source := c.String("source", "", "say what the filter of this `source` leaves out, too")
-	document := c.String("document", "", "test the destination that this `file` describes, - for the standard input")
+	event := c.set.String("event", "", "the `name` of tracks, pages and screens")
+	source := c.set.String("source", "", "say what the filter of this `source` leaves out, too")
+	document := c.set.String("document", "", "test the destination that this `file` describes, - for the standard input")
 	return c.admin(func(ctx context.Context) (err error) {
 		request := api.TestRequest{Types: c.texts("type"), Event: *event, Source: *source}
 		switch {

@@ -17,7 +17,7 @@ import (
 // create, it creates the audience first, and there need be no file.
 func editAudience(c *command, create bool) action {
 	destination := c.soleDestination()
-	shrink := c.Bool("allow-shrink", false, "let more than half of the members leave")
+	shrink := c.set.Bool("allow-shrink", false, "let more than half of the members leave")
 	return c.admin(func(ctx context.Context) (err error) {
 		// The steps that change nothing come first. If one of them fails, the server is as before.
 		var members *input
@@ -74,8 +74,8 @@ func audienceMembers(c *command) action {
 			return err
 		}
 		defer members.Close()
-		if !c.json && !c.screen(c.stdout).terminal {
-			_, err := io.Copy(c.stdout, members)
+		if !c.json && !c.process.screen(c.process.stdout).terminal {
+			_, err := io.Copy(c.process.stdout, members)
 			return err
 		}
 		scanner := bufio.NewScanner(members)
@@ -90,9 +90,9 @@ func audienceMembers(c *command) action {
 }
 
 func deleteUsers(c *command) action {
-	id := c.String("id", "", "`name` of the request; under the same name it is the same request")
-	sources := c.StringArray("source", nil, "`name` of a source that is affected; may be repeated; all, if it is left out")
-	file := c.String("file", "", "`file` of users, one a line; - is standard input")
+	id := c.set.String("id", "", "`name` of the request; under the same name it is the same request")
+	sources := c.set.StringArray("source", nil, "`name` of a source that is affected; may be repeated; all, if it is left out")
+	file := c.set.String("file", "", "`file` of users, one a line; - is standard input")
 	return c.admin(func(ctx context.Context) error {
 		if (len(c.args) == 0) == (*file == "") {
 			return usagef("want ids of users, or --file; one of them")

@@ -23,11 +23,11 @@ func (c *command) confirm(ctx context.Context, format string, args ...any) error
 		return nil
 	}
 	question := clean(fmt.Sprintf(format, args...))
-	in, ok := c.stdin.(*os.File)
+	in, ok := c.process.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
 		return usagef("%s There is no terminal to answer on: add --yes", question)
 	}
-	fmt.Fprintf(c.stderr, "%s [y/N] ", question)
+	fmt.Fprintf(c.process.stderr, "%s [y/N] ", question)
 	answer := make(chan string, 1)
 	go func() { // runs until the user answers, or the process ends
 		line, _ := bufio.NewReader(in).ReadString('\n')
@@ -35,7 +35,7 @@ func (c *command) confirm(ctx context.Context, format string, args ...any) error
 	}()
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(c.stderr)
+		fmt.Fprintln(c.process.stderr)
 		return errors.New("interrupted; nothing was done")
 	case text := <-answer:
 		if text == "y" || text == "yes" {
@@ -48,7 +48,7 @@ func (c *command) confirm(ctx context.Context, format string, args ...any) error
 // work sends a long request, shows its progress on standard error, and returns the last progress.
 // The argument done is the verb for an item, such as "retried".
 func (c *command) work(ctx context.Context, done string, r api.Request) (api.Progress, error) {
-	m := newMeter(c.screen(c.stderr), done)
+	m := newMeter(c.process.screen(c.process.stderr), done)
 	if in, ok := r.Body.(*input); ok {
 		m.part = in.part
 	}
@@ -73,7 +73,7 @@ func (c *command) follow(ctx context.Context, m *meter, stream iter.Seq2[api.Pro
 		}
 		last = progress
 		if c.json {
-			if err := printJSON(c.stdout, progress); err != nil {
+			if err := printJSON(c.process.stdout, progress); err != nil {
 				return last, err
 			}
 		}
@@ -91,7 +91,7 @@ type input struct {
 // open opens a file, or standard input if name is "-".
 func (c *command) open(name string) (*input, error) {
 	if name == "-" {
-		return &input{ReadCloser: io.NopCloser(c.stdin)}, nil
+		return &input{ReadCloser: io.NopCloser(c.process.stdin)}, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {

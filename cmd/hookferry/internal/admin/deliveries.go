@@ -31,7 +31,7 @@ func queryOf(q *request) (webhook.Query, error) {
 	}
 	f.From, _ = time.Parse(time.RFC3339, q.param(api.ParamFrom)) // readQuery has checked the times
 	f.To, _ = time.Parse(time.RFC3339, q.param(api.ParamTo))
-	if err := q.checkStates(f.States); err != nil || q.PathValue("tenant") == "" {
+	if err := q.checkStates(f.States); err != nil || q.http.PathValue("tenant") == "" {
 		return f, err
 	}
 	return f, q.ofTenant(&f)
@@ -44,7 +44,7 @@ func (q *request) checkStates(states []webhook.State) error {
 		if err := oneOf(api.ParamState, string(state), api.DeliveryStates); err != nil {
 			return err
 		}
-		if state == webhook.StateDelivered && len(states) == 1 && q.config.Settings().History.MaxAge == 0 {
+		if state == webhook.StateDelivered && len(states) == 1 && q.handler.config.Settings().History.MaxAge == 0 {
 			return notFound("delivered deliveries are not kept; history.maxAge keeps them")
 		}
 	}
@@ -71,7 +71,7 @@ func (q *request) list(query webhook.Query) (any, error) {
 			return nil, errAfter
 		}
 	}
-	list, next, err := q.config.Forwarder.List(q.Context(), query, after, limit)
+	list, next, err := q.handler.config.Forwarder.List(q.http.Context(), query, after, limit)
 	p := api.Page[api.Delivery]{Items: []api.Delivery{}, After: api.Cursor(next)}
 	for i := range list {
 		d := api.DeliveryOf(&list[i])
@@ -86,14 +86,14 @@ func countDeliveries(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.count(q.Context(), query)
+	return q.count(q.http.Context(), query)
 }
 
 // count counts the deliveries that a query selects, for at most lookTime.
 func (q *request) count(ctx context.Context, query webhook.Query) (api.Count, error) {
 	within, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	n, err := q.config.Forwarder.Count(within, query)
+	n, err := q.handler.config.Forwarder.Count(within, query)
 	if within.Err() != nil && ctx.Err() == nil {
 		return api.Count{Count: n, Stopped: true}, nil
 	}
@@ -101,14 +101,14 @@ func (q *request) count(ctx context.Context, query webhook.Query) (api.Count, er
 }
 
 func getDelivery(q *request) (any, error) {
-	ref, err := api.ParseKey(q.PathValue("key"))
+	ref, err := api.ParseKey(q.http.PathValue("key"))
 	if err != nil {
 		return nil, badRequest("key", "%v", err)
 	}
 	if !q.mayReach(ref.Destination) {
 		return nil, webhook.ErrNoDelivery
 	}
-	d, err := q.config.Forwarder.Delivery(q.Context(), ref)
+	d, err := q.handler.config.Forwarder.Delivery(q.http.Context(), ref)
 	return api.DeliveryOf(&d), err
 }
 
@@ -126,7 +126,7 @@ func change(all func(*webhook.Forwarder, context.Context, webhook.Query) iter.Se
 			if s.Query == nil {
 				p.total.Store(int64(len(refs)))
 				for chunk := range slices.Chunk(refs, 256) { // one commit of the store each
-					n, err := some(q.config.Forwarder, ctx, chunk...)
+					n, err := some(q.handler.config.Forwarder, ctx, chunk...)
 					p.done.Add(int64(n.Changed))
 					p.claimed.Add(int64(n.Claimed))
 					if err != nil {
@@ -142,7 +142,7 @@ func change(all func(*webhook.Forwarder, context.Context, webhook.Query) iter.Se
 			if !n.Stopped {
 				p.total.Store(int64(n.Count))
 			}
-			for n, err := range all(q.config.Forwarder, ctx, *s.Query) {
+			for n, err := range all(q.handler.config.Forwarder, ctx, *s.Query) {
 				p.done.Store(int64(n.Changed))
 				p.claimed.Store(int64(n.Claimed))
 				if err != nil {
@@ -176,7 +176,7 @@ func (q *request) selected(s *api.Selection) (refs []webhook.Ref, err error) {
 	if s.Query == nil {
 		return refs, nil
 	}
-	if q.PathValue("tenant") != "" {
+	if q.http.PathValue("tenant") != "" {
 		if err := q.ofTenant(s.Query); err != nil {
 			return nil, err
 		}
@@ -192,7 +192,7 @@ func (q *request) selected(s *api.Selection) (refs []webhook.Ref, err error) {
 // query parameter because it may be any text: in a path, ".." would mean the parent folder.
 func getStory(q *request) (any, error) {
 	destination, id, source := q.param(api.ParamDestination), q.param(api.ParamID), q.param(api.ParamSource)
-	s, known := q.config.Feed.Story(destination, source, id)
+	s, known := q.handler.config.Feed.Story(destination, source, id)
 	query := webhook.Query{Destinations: []string{destination}, ID: id}
 	if known {
 		if s.State != webhook.StateDead {
@@ -200,11 +200,11 @@ func getStory(q *request) (any, error) {
 		}
 		source, query.ID, query.States = s.Source, s.ID, []webhook.State{webhook.StateDead}
 	}
-	search, cancel := context.WithTimeout(q.Context(), lookTime)
+	search, cancel := context.WithTimeout(q.http.Context(), lookTime)
 	defer cancel()
-	for d, err := range q.config.Forwarder.Deliveries(search, query) {
+	for d, err := range q.handler.config.Forwarder.Deliveries(search, query) {
 		switch {
-		case err != nil && (q.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
+		case err != nil && (q.http.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
 			return nil, fmt.Errorf("looking for the delivery: %w", err)
 		case err != nil || source != "" && d.Source != source:
 		case known:

@@ -132,7 +132,7 @@ func (d *destination) compare(other *destination) int {
 func (q *request) matching() (func(*destination) bool, error) {
 	var of map[string]bool // nil selects all
 	if name := q.param(api.ParamSource); name != "" {
-		source := q.config.Settings().Source(name)
+		source := q.handler.config.Settings().Source(name)
 		if source == nil {
 			return nil, notFound("there is no source %q", name)
 		}
@@ -158,9 +158,9 @@ func (q *request) matching() (func(*destination) bool, error) {
 }
 
 func getDestination(q *request) (any, error) {
-	id := q.PathValue("destination")
-	d := &destination{id: id, stats: noStats, settings: q.config.Settings().Destination(id)}
-	stats, err := q.config.Forwarder.StatsOf(q.Context(), id)
+	id := q.http.PathValue("destination")
+	d := &destination{id: id, stats: noStats, settings: q.handler.config.Settings().Destination(id)}
+	stats, err := q.handler.config.Forwarder.StatsOf(q.http.Context(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func getDestination(q *request) (any, error) {
 	}
 	if d.settings == nil {
 		d.tenant = ownerOf(id)
-		d.own, _ = q.config.Tenants.FindOwn(id)
+		d.own, _ = q.handler.config.Tenants.FindOwn(id)
 	}
 	if err := q.read(d); err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func getDestination(q *request) (any, error) {
 		return a, nil
 	}
 	a.Settings.Sources = []string{}
-	for _, source := range q.config.Settings().Sources {
+	for _, source := range q.handler.config.Settings().Sources {
 		if slices.Contains(source.Destinations, id) {
 			a.Settings.Sources = append(a.Settings.Sources, source.Name)
 		}
@@ -195,15 +195,15 @@ func getDestination(q *request) (any, error) {
 	return a, nil
 }
 
-func pause(q *request) (any, error)  { return q.hold(q.config.Forwarder.Pause) }
-func resume(q *request) (any, error) { return q.hold(q.config.Forwarder.Resume) }
+func pause(q *request) (any, error)  { return q.hold(q.handler.config.Forwarder.Pause) }
+func resume(q *request) (any, error) { return q.hold(q.handler.config.Forwarder.Resume) }
 
 func (q *request) hold(change func(context.Context, string) error) (any, error) {
-	id := q.PathValue("destination")
+	id := q.http.PathValue("destination")
 	if err := q.known(id); err != nil {
 		return nil, err
 	}
-	if err := change(q.Context(), id); err != nil {
+	if err := change(q.http.Context(), id); err != nil {
 		return nil, err
 	}
 	return getDestination(q)
@@ -211,10 +211,10 @@ func (q *request) hold(change func(context.Context, string) error) (any, error) 
 
 // known returns an error if neither the settings nor a tenant have a destination with this id.
 func (q *request) known(id string) error {
-	if q.config.Settings().Destination(id) != nil {
+	if q.handler.config.Settings().Destination(id) != nil {
 		return nil
 	}
-	_, err := q.config.Tenants.Get(q.Context(), id)
+	_, err := q.handler.config.Tenants.Get(q.http.Context(), id)
 	if errors.Is(err, tenants.ErrUnknown) {
 		return noDestination(id)
 	}
@@ -235,7 +235,7 @@ func (q *request) read(d *destination) error {
 	if d.settings != nil {
 		return nil
 	}
-	made, secrets, err := q.config.Tenants.Secrets(q.Context(), d.id)
+	made, secrets, err := q.handler.config.Tenants.Secrets(q.http.Context(), d.id)
 	switch {
 	case errors.Is(err, tenants.ErrUnknown):
 		return nil
@@ -243,7 +243,7 @@ func (q *request) read(d *destination) error {
 		return err
 	}
 	if d.made, d.secrets, d.invalid = &made, secrets, err != nil; err == nil {
-		_, err = q.config.Tenants.Check(made, secrets)
+		_, err = q.handler.config.Tenants.Check(made, secrets)
 		d.invalid = err != nil
 	}
 	d.state = d.stateNow()
@@ -257,7 +257,7 @@ func noDestination(id string) error { return notFound("there is no destination %
 // destinations: of these it yields only those in trouble, and q.read reads their settings. All values
 // are in the same place.
 func (q *request) destinations() (iter.Seq[*destination], error) {
-	stats, err := q.config.Forwarder.DestinationStats(q.Context())
+	stats, err := q.handler.config.Forwarder.DestinationStats(q.http.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func (q *request) destinations() (iter.Seq[*destination], error) {
 	for i := range stats {
 		by[stats[i].Destination] = &stats[i]
 	}
-	settings := q.config.Settings()
+	settings := q.handler.config.Settings()
 	return func(yield func(*destination) bool) {
 		d := new(destination)
 		next := func(is destination) bool {
@@ -282,7 +282,7 @@ func (q *request) destinations() (iter.Seq[*destination], error) {
 				return
 			}
 		}
-		for _, own := range q.config.Tenants.Owned() {
+		for _, own := range q.handler.config.Tenants.Owned() {
 			if settings.Destination(own.ID) == nil && !next(destination{id: own.ID, own: own}) {
 				return
 			}
@@ -344,16 +344,16 @@ func (d *destination) failedNow() bool {
 func (q *request) describe(some []*destination) []api.Destination {
 	list := make([]api.Destination, len(some))
 	by := make(map[string]*api.Destination, len(some))
-	dead := q.dead.get(q.Context(), q.config.Forwarder)
+	dead := q.handler.dead.get(q.http.Context(), q.handler.config.Forwarder)
 	for i, d := range some {
 		list[i] = d.describe()
-		list[i].Rates, list[i].Errors = q.config.Feed.Rates(d.id), q.config.Feed.Errors(d.id)
+		list[i].Rates, list[i].Errors = q.handler.config.Feed.Rates(d.id), q.handler.config.Feed.Errors(d.id)
 		by[d.id] = &list[i]
 		if dead != nil {
 			list[i].DeadLetters = new(dead[d.id])
 		}
 	}
-	for _, source := range q.config.Settings().Sources {
+	for _, source := range q.handler.config.Settings().Sources {
 		for _, id := range source.Destinations {
 			d := by[id]
 			if d == nil {
@@ -405,5 +405,5 @@ func (d *destination) describe() api.Destination {
 var ranges = map[string]int{"": feed.FiveMinutes, "5m": feed.FiveMinutes, "1h": feed.Hour, "24h": feed.Day}
 
 func getSeries(q *request) (any, error) {
-	return q.config.Feed.Series(q.param(api.ParamDestination), ranges[q.param(api.ParamRange)]), nil
+	return q.handler.config.Feed.Series(q.param(api.ParamDestination), ranges[q.param(api.ParamRange)]), nil
 }

@@ -33,7 +33,7 @@ func (q *request) edit(what string, must bool, change func(*tenants.Destination,
 	return q.editBy(what, must, func(ctx context.Context, d tenants.Destination, s tenants.Secrets) error {
 		err := change(&d, &s)
 		if err == nil {
-			_, err = q.config.Tenants.Put(ctx, d, s, q.by())
+			_, err = q.handler.config.Tenants.Put(ctx, d, s, q.by())
 		}
 		return err
 	})
@@ -41,19 +41,19 @@ func (q *request) edit(what string, must bool, change func(*tenants.Destination,
 
 // editBy is edit with a function that stores the change.
 func (q *request) editBy(what string, must bool, store func(context.Context, tenants.Destination, tenants.Secrets) error) error {
-	id := q.PathValue("destination")
+	id := q.http.PathValue("destination")
 	version, err := q.number(api.ParamVersion, 0, math.MaxUint64, "the version of the destination, 0 if there is no such destination")
 	if err != nil {
 		return err
 	}
-	if q.config.Settings().Destination(id) != nil {
+	if q.handler.config.Settings().Destination(id) != nil {
 		return conflict("", "the configuration of the server names %q: change it there", id)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.Context()), changeTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.http.Context()), changeTime)
 	defer cancel()
 	err = tenants.ErrConflict
 	for errors.Is(err, tenants.ErrConflict) {
-		d, s, failed := q.config.Tenants.Secrets(ctx, id)
+		d, s, failed := q.handler.config.Tenants.Secrets(ctx, id)
 		switch {
 		case must && (errors.Is(failed, tenants.ErrUnknown) || d.Tenant != ""):
 			return noDestination(id)
@@ -69,19 +69,19 @@ func (q *request) editBy(what string, must bool, store func(context.Context, ten
 		return err
 	}
 	q.changed("", id)
-	address, _, _ := net.SplitHostPort(q.RemoteAddr)
-	q.config.Logger.Info("a destination was "+what, "destination", id, "by", q.by(), "address", address)
+	address, _, _ := net.SplitHostPort(q.http.RemoteAddr)
+	q.handler.config.Logger.Info("a destination was "+what, "destination", id, "by", q.by(), "address", address)
 	return nil
 }
 
 // writeDestination creates or replaces a destination; the body is its document. With the method PATCH
 // it changes the keys that are in the body, where null resets a key to its default.
 func writeDestination(q *request, body *document) (any, error) {
-	if given, ok := (*body)["id"]; ok && given != q.PathValue("destination") {
+	if given, ok := (*body)["id"]; ok && given != q.http.PathValue("destination") {
 		return nil, badRequest("id", "id differs from the id in the path")
 	}
 	delete(*body, "id")
-	patch, what := q.Method == http.MethodPatch, "set"
+	patch, what := q.http.Method == http.MethodPatch, "set"
 	if patch {
 		what = "changed"
 	}
@@ -105,7 +105,7 @@ func writeDestination(q *request, body *document) (any, error) {
 // that the forwarder would get. The error has everything that is wrong.
 func (q *request) readDocument(id string, changes document, whole *config.Document) (webhook.Destination, error) {
 	err := config.Parse(changes, whole)
-	made, wrong := q.config.Tenants.Check(tenants.Destination{ID: id, Name: whole.Name, Settings: whole.Settings}, whole.Secrets)
+	made, wrong := q.handler.config.Tenants.Check(tenants.Destination{ID: id, Name: whole.Name, Settings: whole.Settings}, whole.Secrets)
 	return made, errors.Join(err, wrong)
 }
 
@@ -120,7 +120,7 @@ func (q *request) editAndShow(what string, must bool, change func(*tenants.Desti
 // checkSources refuses a name twice, and one that no source of the settings in use has. A document must
 // say that a destination gets the calls of none.
 func (q *request) checkSources(names []string) error {
-	settings := q.config.Settings()
+	settings := q.handler.config.Settings()
 	if names == nil {
 		return badRequest("sources", "sources is required: the names of the sources whose calls the destination gets, or []")
 	}
@@ -134,12 +134,12 @@ func (q *request) checkSources(names []string) error {
 
 func deleteDestination(q *request) (any, error) {
 	err := q.editBy("deleted", true, func(ctx context.Context, d tenants.Destination, _ tenants.Secrets) error {
-		return q.config.Tenants.Delete(ctx, d.ID, d.Version, q.by())
+		return q.handler.config.Tenants.Delete(ctx, d.ID, d.Version, q.by())
 	})
 	if err != nil {
 		return nil, err
 	}
-	return q.discardWaiting(q.PathValue("destination"))
+	return q.discardWaiting(q.http.PathValue("destination"))
 }
 
 // discardWaiting discards what waits for destinations that were deleted, unless the request asks to
@@ -148,7 +148,7 @@ func (q *request) discardWaiting(ids ...string) (any, error) {
 	if q.param(api.ParamWaiting) == api.WaitingKeep {
 		return api.Changed{}, nil
 	}
-	p, err := q.config.Forwarder.DiscardWaiting(q.Context(), ids...)
+	p, err := q.handler.config.Forwarder.DiscardWaiting(q.http.Context(), ids...)
 	if err != nil {
 		return nil, fmt.Errorf("it is deleted, but not all deliveries that wait for it: %w", err)
 	}

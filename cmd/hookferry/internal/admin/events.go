@@ -23,7 +23,7 @@ func listEvents(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	events, seq := q.config.Feed.Events(eventFilter(q), limit)
+	events, seq := q.handler.config.Feed.Events(eventFilter(q), limit)
 	return api.Events{Events: events, Seq: seq}, nil
 }
 
@@ -35,15 +35,15 @@ func streamEvents(q *request) (any, error) {
 	if after == nil {
 		after = new(uint64(feed.Now))
 	}
-	if !q.live.TryAcquire(1) {
+	if !q.handler.live.TryAcquire(1) {
 		return nil, unavailable("too many live streams are open")
 	}
-	defer q.live.Release(1)
+	defer q.handler.live.Release(1)
 	ctx, cancel := q.untilClosed()
 	defer cancel()
-	reader := q.config.Feed.Follow(eventFilter(q), *after)
+	reader := q.handler.config.Feed.Follow(eventFilter(q), *after)
 	s := newStream(q.w, api.StreamType)
-	if s.send() != nil || q.Method == http.MethodHead {
+	if s.send() != nil || q.http.Method == http.MethodHead {
 		return nil, nil
 	}
 	pace := time.NewTicker(50 * time.Millisecond)

@@ -120,7 +120,7 @@ func checkLocal(r *http.Request) *failure {
 
 // getAccess needs no token, so that the page can find out that it has to ask for one.
 func getAccess(q *request) (any, error) {
-	err := q.admit(q.Request)
+	err := q.handler.admit(q.http)
 	if err != nil && err.status != http.StatusUnauthorized {
 		return nil, err
 	}

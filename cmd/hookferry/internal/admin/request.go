@@ -31,8 +31,8 @@ const (
 
 // A request is a request of the API, with its parameters.
 type request struct {
-	*Handler
-	*http.Request
+	handler *Handler
+	http    *http.Request
 	w       http.ResponseWriter
 	query   url.Values
 	arrived bool // the request was read to its end; see received
@@ -45,7 +45,7 @@ type handlerFunc func(*request) (answer any, err error)
 // answering checks the parameters, calls serve, and writes the answer or the error.
 func (h *Handler) answering(serve handlerFunc, params []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := &request{Handler: h, Request: r, w: w}
+		q := &request{handler: h, http: r, w: w}
 		var answer any
 		err := q.readQuery(params)
 		if !utf8.ValidString(r.URL.Path) { // JSON could not repeat a name in it
@@ -94,7 +94,7 @@ var choices = map[string][]string{
 
 // readQuery reads and checks the query parameters; see route.params.
 func (q *request) readQuery(params []string) (err error) {
-	if q.query, err = url.ParseQuery(q.URL.RawQuery); err != nil {
+	if q.query, err = url.ParseQuery(q.http.URL.RawQuery); err != nil {
 		return badRequest("", "the query is malformed")
 	}
 	for name, values := range q.query {
@@ -202,7 +202,7 @@ func behind[T any](all []T, after func(T) bool) iter.Seq2[T, error] {
 func same[T any](v *T) T { return *v }
 
 func (q *request) isType(want string) bool {
-	got, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
+	got, _, err := mime.ParseMediaType(q.http.Header.Get("Content-Type"))
 	return err == nil && got == want
 }
 
@@ -211,7 +211,7 @@ func (q *request) readJSON(v any) error {
 	if !q.isType("application/json") {
 		return refuse(api.CodeUnsupported, http.StatusUnsupportedMediaType, "Content-Type", "want application/json")
 	}
-	decoder := json.NewDecoder(http.MaxBytesReader(q.w, q.Body, maxJSON))
+	decoder := json.NewDecoder(http.MaxBytesReader(q.w, q.http.Body, maxJSON))
 	decoder.DisallowUnknownFields()
 	err := decoder.Decode(v)
 	if err == nil {
@@ -303,7 +303,7 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 		return unavailable("the store is full")
 	}
 	if ctx.Err() == nil {
-		q.config.Logger.Error("admin: a request failed", "path", q.URL.Path, "error", err)
+		q.handler.config.Logger.Error("admin: a request failed", "path", q.http.URL.Path, "error", err)
 	}
 	return refuse(api.CodeInternal, http.StatusInternalServerError, "", "%v", err)
 }

@@ -16,13 +16,13 @@ import (
 )
 
 func getStatus(q *request) (any, error) {
-	settings, stats, node := q.config.Settings(), q.config.Forwarder.Stats(), q.config.Node()
-	count, err := q.config.Store.Count(q.Context())
+	settings, stats, node := q.handler.config.Settings(), q.handler.config.Forwarder.Stats(), q.handler.config.Node()
+	count, err := q.handler.config.Store.Count(q.http.Context())
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(heap)
 	var troubles []api.Trouble
-	if q.config.Troubles != nil {
-		troubles = q.config.Troubles()
+	if q.handler.config.Troubles != nil {
+		troubles = q.handler.config.Troubles()
 	}
 	for _, step := range slices.Sorted(maps.Keys(stats.Failing)) {
 		troubles = append(troubles, api.Trouble{Kind: api.TroubleMaintenance, Step: step, At: stats.Failing[step].UTC()})
@@ -30,8 +30,8 @@ func getStatus(q *request) (any, error) {
 	return api.Status{
 		Version: node.Version, Node: node.Name, Started: node.Started, Now: time.Now().UTC(), Ready: node.Ready,
 		Config: api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart, History: settings.History.MaxAge != 0},
-		Send:   q.config.Send,
-		Calls:  q.config.Calls(),
+		Send:   q.handler.config.Send,
+		Calls:  q.handler.config.Calls(),
 		Totals: api.Totals{
 			Accepted: stats.Accepted, Duplicates: stats.Duplicates, Off: stats.Off, Filtered: stats.Filtered,
 			Delivered: stats.Delivered, Unkept: stats.Unkept, Retried: stats.Retried, Resent: stats.Resent, Dead: byReason(stats.Dead),
@@ -39,7 +39,7 @@ func getStatus(q *request) (any, error) {
 			InFlight: stats.InFlight, Latency: stats.Latency,
 		},
 		Waiting: count.Waiting, Claimed: count.Claimed, Dead: count.Dead, Oldest: count.Oldest.UTC(),
-		Errors: q.config.Feed.Errors(""), Rates: q.config.Feed.Rates(""), Memory: int64(heap[0].Value.Uint64()),
+		Errors: q.handler.config.Feed.Errors(""), Rates: q.handler.config.Feed.Rates(""), Memory: int64(heap[0].Value.Uint64()),
 		Troubles: troubles, Unrouted: settings.Unrouted(),
 	}, err
 }
@@ -54,7 +54,7 @@ func byReason(counts map[webhook.Reason]int64) map[string]int64 {
 
 func listSources(q *request) (any, error) {
 	part, after := strings.ToLower(q.param(api.ParamQuery)), q.param(api.ParamAfter)
-	all := slices.DeleteFunc(q.config.Sources(), func(s api.Source) bool { return !strings.Contains(strings.ToLower(s.Name), part) })
+	all := slices.DeleteFunc(q.handler.config.Sources(), func(s api.Source) bool { return !strings.Contains(strings.ToLower(s.Name), part) })
 	slices.SortFunc(all, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
 	list, err := page(q, behind(all, func(s api.Source) bool { return s.Name > after }),
 		same, func(s *api.Source) string { return s.Name })
@@ -65,13 +65,13 @@ func listSources(q *request) (any, error) {
 // listNodes lists the servers that share the store, by the notes that their heartbeats carry. A note
 // that cannot be decoded comes from a server of another version.
 func listNodes(q *request) (any, error) {
-	self := q.config.Node()
+	self := q.handler.config.Node()
 	self.Self, self.Seen = true, time.Now().UTC()
-	shared, ok := q.config.Store.(store.Shared)
+	shared, ok := q.handler.config.Store.(store.Shared)
 	if !ok {
 		return api.Nodes{Nodes: []api.Node{self}}, nil
 	}
-	known, err := shared.Nodes(q.Context())
+	known, err := shared.Nodes(q.http.Context())
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 // name what another tenant has.
 
 func listTenants(q *request) (any, error) {
-	return page(q, q.config.Tenants.Tenants(q.Context(), q.param(api.ParamAfter)), same, func(t *tenants.Tenant) string { return t.ID })
+	return page(q, q.handler.config.Tenants.Tenants(q.http.Context(), q.param(api.ParamAfter)), same, func(t *tenants.Tenant) string { return t.ID })
 }
 
 func createTenant(q *request, body *document) (any, error) {
@@ -30,7 +30,7 @@ func createTenant(q *request, body *document) (any, error) {
 	if err := config.Parse(*body, &s); err != nil {
 		return nil, err
 	}
-	t, err := q.config.Tenants.CreateTenant(q.Context(), tenants.Tenant{ID: s.ID, Name: s.Name, Disabled: s.Disabled}, q.by())
+	t, err := q.handler.config.Tenants.CreateTenant(q.http.Context(), tenants.Tenant{ID: s.ID, Name: s.Name, Disabled: s.Disabled}, q.by())
 	if errors.Is(err, tenants.ErrConflict) {
 		err = conflict("id", "there is a tenant with this id")
 	}
@@ -38,11 +38,11 @@ func createTenant(q *request, body *document) (any, error) {
 }
 
 func getTenant(q *request) (any, error) {
-	return q.tenant(q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant")))
+	return q.tenant(q.handler.config.Tenants.Tenant(q.http.Context(), q.http.PathValue("tenant")))
 }
 
 func changeTenant(q *request, body *document) (any, error) {
-	t, err := q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant"))
+	t, err := q.handler.config.Tenants.Tenant(q.http.Context(), q.http.PathValue("tenant"))
 	s := api.TenantSettings{ID: t.ID, Name: t.Name, Disabled: t.Disabled}
 	if err == nil {
 		err = config.Parse(*body, &s)
@@ -57,20 +57,20 @@ func changeTenant(q *request, body *document) (any, error) {
 		return nil, err
 	}
 	t.Name, t.Disabled = s.Name, s.Disabled
-	return q.tenant(q.config.Tenants.UpdateTenant(q.Context(), t, q.by()))
+	return q.tenant(q.handler.config.Tenants.UpdateTenant(q.http.Context(), t, q.by()))
 }
 
 func deleteTenant(q *request) (any, error) {
-	id := q.PathValue("tenant")
+	id := q.http.PathValue("tenant")
 	var destinations []string
-	for d, err := range q.config.Tenants.List(q.Context(), id, "") {
+	for d, err := range q.handler.config.Tenants.List(q.http.Context(), id, "") {
 		if err != nil {
 			return nil, err
 		}
 		destinations = append(destinations, d.ID)
 	}
-	defer q.config.Forwarder.Recheck(id)
-	if err := q.config.Tenants.DeleteTenant(q.Context(), id, q.by()); err != nil {
+	defer q.handler.config.Forwarder.Recheck(id)
+	if err := q.handler.config.Tenants.DeleteTenant(q.http.Context(), id, q.by()); err != nil {
 		return nil, err
 	}
 	return q.discardWaiting(destinations...)
@@ -87,17 +87,17 @@ func (q *request) tenant(t tenants.Tenant, err error) (any, error) {
 
 // changed makes a change effective in this process at once.
 func (q *request) changed(tenant string, destinations ...string) {
-	if q.Method != "GET" && q.Method != "HEAD" {
-		q.config.Forwarder.Recheck(tenant, destinations...)
+	if q.http.Method != "GET" && q.http.Method != "HEAD" {
+		q.handler.config.Forwarder.Recheck(tenant, destinations...)
 	}
 }
 
 // by returns the author of a change: the token of a tenant, or else the parameter "by", or the address.
 func (q *request) by() string {
-	if actor, ok := q.Context().Value(actorKey{}).(string); ok {
+	if actor, ok := q.http.Context().Value(actorKey{}).(string); ok {
 		return actor
 	}
-	address, _, _ := net.SplitHostPort(q.RemoteAddr)
+	address, _, _ := net.SplitHostPort(q.http.RemoteAddr)
 	return cmp.Or(q.param(api.ParamBy), address)
 }
 
@@ -112,7 +112,7 @@ func (q *request) sameVersion(version uint64) error {
 
 // existing refuses a tenant that does not exist.
 func (q *request) existing() error {
-	_, err := q.config.Tenants.Tenant(q.Context(), q.PathValue("tenant"))
+	_, err := q.handler.config.Tenants.Tenant(q.http.Context(), q.http.PathValue("tenant"))
 	return err
 }
 
@@ -120,12 +120,12 @@ func listTokens(q *request) (any, error) {
 	if err := q.existing(); err != nil {
 		return nil, err
 	}
-	return page(q, q.config.Tenants.Tokens(q.Context(), q.PathValue("tenant"), q.param(api.ParamAfter)),
+	return page(q, q.handler.config.Tenants.Tokens(q.http.Context(), q.http.PathValue("tenant"), q.param(api.ParamAfter)),
 		same, func(t *tenants.Token) string { return t.Name })
 }
 
 func createToken(q *request, s *api.TokenSettings) (any, error) {
-	made, text, err := q.config.Tenants.CreateToken(q.Context(), q.PathValue("tenant"), s.Name, q.by())
+	made, text, err := q.handler.config.Tenants.CreateToken(q.http.Context(), q.http.PathValue("tenant"), s.Name, q.by())
 	if errors.Is(err, tenants.ErrConflict) {
 		err = conflict("name", "the tenant has a token with this name")
 	}
@@ -133,8 +133,8 @@ func createToken(q *request, s *api.TokenSettings) (any, error) {
 }
 
 func revokeToken(q *request) (any, error) {
-	err := q.config.Tenants.RevokeToken(q.Context(), q.PathValue("tenant"), q.PathValue("token"), q.by())
-	return tenants.Token{Name: q.PathValue("token")}, err
+	err := q.handler.config.Tenants.RevokeToken(q.http.Context(), q.http.PathValue("tenant"), q.http.PathValue("token"), q.by())
+	return tenants.Token{Name: q.http.PathValue("token")}, err
 }
 
 // linkTime is how long a link to the portal usually lasts.
@@ -151,16 +151,16 @@ func createLink(q *request) (any, error) {
 		}
 	}
 	actor := cmp.Or(q.param(api.ParamFor), "a link of "+q.by())
-	l, text, err := q.config.Tenants.CreateLink(q.Context(), q.PathValue("tenant"), actor, lasts)
+	l, text, err := q.handler.config.Tenants.CreateLink(q.http.Context(), q.http.PathValue("tenant"), actor, lasts)
 	if err != nil {
 		return nil, err
 	}
-	at := strings.TrimSuffix(q.config.PublicURL, "/") + "/portal/" + api.LinkID(text.Reveal()) + "/open#" + text.Reveal()
+	at := strings.TrimSuffix(q.handler.config.PublicURL, "/") + "/portal/" + api.LinkID(text.Reveal()) + "/open#" + text.Reveal()
 	return api.PortalLink{URL: at, Ends: l.Ends}, nil
 }
 
 func revokeLinks(q *request) (any, error) {
-	if err := q.config.Tenants.RevokeLinks(q.Context(), q.PathValue("tenant"), q.by()); err != nil {
+	if err := q.handler.config.Tenants.RevokeLinks(q.http.Context(), q.http.PathValue("tenant"), q.by()); err != nil {
 		return nil, err
 	}
 	return getTenant(q)
@@ -175,7 +175,7 @@ func listTenantDestinations(q *request) (any, error) {
 		return nil, errAfter
 	}
 	held := q.held()
-	return page(q, q.config.Tenants.List(q.Context(), q.PathValue("tenant"), after),
+	return page(q, q.handler.config.Tenants.List(q.http.Context(), q.http.PathValue("tenant"), after),
 		func(d *tenants.Destination) api.TenantDestination { return destinationOf(d, held) },
 		func(d *tenants.Destination) string { return d.ID })
 }
@@ -183,20 +183,20 @@ func listTenantDestinations(q *request) (any, error) {
 // held returns the destinations that are held in this process, by id.
 func (q *request) held() map[string]*webhook.Hold {
 	by := make(map[string]*webhook.Hold)
-	for _, h := range q.config.Forwarder.Held() {
+	for _, h := range q.handler.config.Forwarder.Held() {
 		by[h.Destination] = &h
 	}
 	return by
 }
 
 func createTenantDestination(q *request, body *document) (any, error) {
-	d := tenants.Destination{Tenant: q.PathValue("tenant")}
+	d := tenants.Destination{Tenant: q.http.PathValue("tenant")}
 	existing, err := readSettings(&d, *body)
 	if err != nil {
 		return nil, err
 	}
 	secret := cmp.Or(existing, signature.NewStandardSecret())
-	made, err := q.config.Tenants.Import(q.Context(), d, secret, q.by())
+	made, err := q.handler.config.Tenants.Import(q.http.Context(), d, secret, q.by())
 	if err != nil {
 		return nil, err
 	}
@@ -205,20 +205,22 @@ func createTenantDestination(q *request, body *document) (any, error) {
 }
 
 // destinationID returns the id of the destination that the path names.
-func (q *request) destinationID() string { return q.PathValue("tenant") + "/" + q.PathValue("name") }
+func (q *request) destinationID() string {
+	return q.http.PathValue("tenant") + "/" + q.http.PathValue("name")
+}
 
 func getTenantDestination(q *request) (any, error) {
-	d, err := q.config.Tenants.Get(q.Context(), q.destinationID())
+	d, err := q.handler.config.Tenants.Get(q.http.Context(), q.destinationID())
 	if err != nil {
 		return nil, err
 	}
 	shown := destinationOf(&d, q.held())
-	shown.OldSecrets, err = q.config.Tenants.OldSecrets(q.Context(), d.ID)
+	shown.OldSecrets, err = q.handler.config.Tenants.OldSecrets(q.http.Context(), d.ID)
 	return shown, err
 }
 
 func changeTenantDestination(q *request, body *document) (any, error) {
-	d, err := q.config.Tenants.Get(q.Context(), q.destinationID())
+	d, err := q.handler.config.Tenants.Get(q.http.Context(), q.destinationID())
 	if err == nil {
 		err = q.sameVersion(d.Version)
 	}
@@ -230,10 +232,10 @@ func changeTenantDestination(q *request, body *document) (any, error) {
 		err = badRequest("secret", "the secret of a destination can only be rotated")
 	}
 	if err == nil {
-		d, err = q.config.Tenants.Update(q.Context(), d, q.by())
+		d, err = q.handler.config.Tenants.Update(q.http.Context(), d, q.by())
 	}
 	if _, asked := (*body)["disabled"]; err == nil && asked && !d.Disabled { // it may be the forwarder that has disabled it
-		err = q.config.Forwarder.Resume(q.Context(), d.ID)
+		err = q.handler.config.Forwarder.Resume(q.http.Context(), d.ID)
 	}
 	if err != nil {
 		return nil, err
@@ -243,12 +245,12 @@ func changeTenantDestination(q *request, body *document) (any, error) {
 }
 
 func deleteTenantDestination(q *request) (any, error) {
-	d, err := q.config.Tenants.Get(q.Context(), q.destinationID())
+	d, err := q.handler.config.Tenants.Get(q.http.Context(), q.destinationID())
 	if err == nil {
 		err = q.sameVersion(d.Version)
 	}
 	if err == nil {
-		err = q.config.Tenants.Delete(q.Context(), d.ID, d.Version, q.by())
+		err = q.handler.config.Tenants.Delete(q.http.Context(), d.ID, d.Version, q.by())
 	}
 	if err != nil {
 		return nil, err
@@ -265,7 +267,7 @@ func rotateTenantSecret(q *request) (any, error) {
 			return nil, badRequest(api.ParamOverlap, "overlap is not a time from 0s to %v", maxOverlap)
 		}
 	}
-	d, secret, err := q.config.Tenants.Rotate(q.Context(), q.destinationID(), overlap, q.by())
+	d, secret, err := q.handler.config.Tenants.Rotate(q.http.Context(), q.destinationID(), overlap, q.by())
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +304,7 @@ func shown(endpoints []webhook.Endpoint) []api.ShownEndpoint {
 // mayReach reports whether the path gives access to a destination. A path with a tenant gives
 // access to the destinations of that tenant, and a path without a tenant to all.
 func (q *request) mayReach(destination string) bool {
-	tenant := q.PathValue("tenant")
+	tenant := q.http.PathValue("tenant")
 	of, ours := tenants.TenantOf(destination)
 	return tenant == "" || ours && of == tenant
 }
@@ -323,8 +325,8 @@ func (q *request) ofTenant(query *webhook.Query) error {
 	}
 	// If the tenant has no destination, the query must select nothing. No delivery has this
 	// destination.
-	query.Destinations = []string{q.PathValue("tenant") + "/"}
-	for d, err := range q.config.Tenants.List(q.Context(), q.PathValue("tenant"), "") {
+	query.Destinations = []string{q.http.PathValue("tenant") + "/"}
+	for d, err := range q.handler.config.Tenants.List(q.http.Context(), q.http.PathValue("tenant"), "") {
 		if err != nil {
 			return err
 		}

@@ -163,7 +163,7 @@ func TestOperatorHelpsTenants(t *testing.T) {
 func TestTestsOfTenantsAreGuarded(t *testing.T) {
 	s := newServer(t, nil)
 	id := "acme/" + s.made("acme")
-	made, ofTenant, err := testDestination(&request{Handler: s.handler, Request: s.request("POST", "/", nil)}, &api.TestRequest{Destination: id})
+	made, ofTenant, err := testDestination(&request{handler: s.handler, http: s.request("POST", "/", nil)}, &api.TestRequest{Destination: id})
 	if err != nil || !ofTenant || made.Trusted {
 		t.Errorf("the destination is %+v, of a tenant: %v, %v; want one of a tenant, not trusted", made, ofTenant, err)
 	}

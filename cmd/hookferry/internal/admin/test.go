@@ -55,7 +55,7 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	}
 	var source config.Source // its zero filter takes everything
 	if asked.Source != "" {
-		s := q.config.Settings().Source(asked.Source)
+		s := q.handler.config.Settings().Source(asked.Source)
 		if s == nil {
 			return nil, notFound("there is no source %q", asked.Source)
 		}
@@ -77,10 +77,10 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 			return nil, badRequest("types", "%s is given twice", typ)
 		}
 	}
-	if !q.tests.TryAcquire(1) {
+	if !q.handler.tests.TryAcquire(1) {
 		return nil, unavailable("%d tests are running; try again in a few seconds", maxTests)
 	}
-	defer q.tests.Release(1)
+	defer q.handler.tests.Release(1)
 	exchanges := make([][]api.Exchange, len(types))
 	errs := make([]error, len(types))
 	var tries sync.WaitGroup
@@ -127,9 +127,9 @@ func testDestination(q *request, asked *api.TestRequest) (d webhook.Destination,
 	case !byID || byURL || byDocument:
 		return d, false, badRequest("destination", "want a destination, a url or a document")
 	default:
-		of := q.config.Settings().Destination(asked.Destination)
+		of := q.handler.config.Settings().Destination(asked.Destination)
 		if of == nil {
-			d, err = q.config.Tenants.Destination(q.Context(), asked.Destination)
+			d, err = q.handler.config.Tenants.Destination(q.http.Context(), asked.Destination)
 			if errors.Is(err, webhook.ErrUnknownDestination) || errors.Is(err, webhook.ErrTakesNothing) {
 				err = noDestination(asked.Destination)
 			}
@@ -150,7 +150,7 @@ func (q *request) try(d webhook.Destination, source *config.Source, typ string, 
 	if err != nil {
 		return nil, err
 	}
-	tried, err := q.config.Forwarder.Try(q.Context(), webhook.TryParams{Destination: &d, Event: e})
+	tried, err := q.handler.config.Forwarder.Try(q.http.Context(), webhook.TryParams{Destination: &d, Event: e})
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func deleteUsers(q *request) (any, error) {
 	}
 	if lines {
 		return nil, q.upload(func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error {
-			return q.announcer.Delete(ctx, d, users)
+			return q.handler.announcer.Delete(ctx, d, users)
 		})
 	}
 	for i, user := range asked.Users {
@@ -50,14 +50,14 @@ func deleteUsers(q *request) (any, error) {
 	}
 	return nil, q.work(func(ctx context.Context, p *progress) error {
 		p.total.Store(int64(len(asked.Users)))
-		return q.announcer.Delete(ctx, d, p.counting(audience.Users(slices.Values(asked.Users))))
+		return q.handler.announcer.Delete(ctx, d, p.counting(audience.Users(slices.Values(asked.Users))))
 	})
 }
 
 // deletionOf returns the deletion from the enabled destinations of the named sources, or of all
 // sources.
 func (q *request) deletionOf(asked *api.Deletion) (audience.Deletion, error) {
-	settings := q.config.Settings()
+	settings := q.handler.config.Settings()
 	d := audience.Deletion{ID: asked.ID}
 	if d.ID == "" {
 		d.ID = "deletion-" + rand.Text()
@@ -88,10 +88,10 @@ func (q *request) deletionOf(asked *api.Deletion) (audience.Deletion, error) {
 
 // enabled reports whether a destination of no tenant exists and is enabled.
 func (q *request) enabled(id string) bool {
-	if c := q.config.Settings().Destination(id); c != nil {
+	if c := q.handler.config.Settings().Destination(id); c != nil {
 		return !c.Disabled
 	}
-	own, ok := q.config.Tenants.FindOwn(id)
+	own, ok := q.handler.config.Tenants.FindOwn(id)
 	return ok && !own.Disabled
 }
 
@@ -99,7 +99,7 @@ func eraseUser(q *request, asked *api.Erasure) (any, error) {
 	if n := len(asked.User); n == 0 || n > maxUser {
 		return nil, badRequest("user", "user has %d bytes, 1 to %d are allowed", n, maxUser)
 	}
-	erased, claimed, err := q.config.Forwarder.EraseUser(q.Context(), asked.User)
+	erased, claimed, err := q.handler.config.Forwarder.EraseUser(q.http.Context(), asked.User)
 	return api.Erased{Erased: erased, Claimed: claimed}, err
 }
 
@@ -111,7 +111,7 @@ func listAudiences(q *request) (any, error) {
 	}
 	afterDestination, afterTrait := after[:max(slash, 0)], after[slash+1:]
 	var selected []audience.Info
-	for a, err := range q.announcer.Audiences(q.Context()) {
+	for a, err := range q.handler.announcer.Audiences(q.http.Context()) {
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +135,7 @@ func (q *request) audience(destination, name string) (*audience.Audience, error)
 	if err := q.known(destination); err != nil {
 		return nil, err
 	}
-	a, err := q.announcer.Audience(destination, name)
+	a, err := q.handler.announcer.Audience(destination, name)
 	if err != nil && !errors.Is(err, webhook.ErrUnsupported) && !errors.Is(err, webhook.ErrUnknownDestination) {
 		return nil, badRequest("name", "%v", err)
 	}
@@ -150,14 +150,14 @@ func createAudience(q *request, asked *api.Audience) (any, error) {
 	if asked.Trait != "" && asked.Trait != a.Trait() || asked.Generation != 0 {
 		return nil, badRequest("trait", "leave out trait and generation: the server sets them")
 	}
-	created, err := a.Create(q.Context())
+	created, err := a.Create(q.http.Context())
 	return audienceOf(&created), err
 }
 
 // downloadMembers sends the members of an audience, one a line. After an error in the middle it cuts
 // the connection, so that the client notices that the list is incomplete.
 func downloadMembers(q *request) (any, error) {
-	a, err := q.audience(q.PathValue("destination"), q.PathValue("audience"))
+	a, err := q.audience(q.http.PathValue("destination"), q.http.PathValue("audience"))
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func syncMembers(q *request) (any, error) {
 	if !q.isType(api.LinesType) {
 		return nil, refuse(api.CodeUnsupported, http.StatusUnsupportedMediaType, "Content-Type", "want %s: one user id a line", api.LinesType)
 	}
-	a, err := q.audience(q.PathValue("destination"), q.PathValue("audience"))
+	a, err := q.audience(q.http.PathValue("destination"), q.http.PathValue("audience"))
 	if err != nil {
 		return nil, err
 	}

@@ -47,8 +47,8 @@ func (s *stream) send(values ...any) error {
 
 // untilClosed returns a context that ends with the request, or when Close is called.
 func (q *request) untilClosed() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(q.Context())
-	stop := context.AfterFunc(q.open, cancel)
+	ctx, cancel := context.WithCancel(q.http.Context())
+	stop := context.AfterFunc(q.handler.open, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
@@ -77,7 +77,7 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 // upload runs long work on the users in the lines of the body; an error about a user names the line
 // of the user.
 func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
-	in := linesOf(q.w, q.Request)
+	in := linesOf(q.w, q.http)
 	err := q.work(func(ctx context.Context, p *progress) error {
 		err := do(ctx, p, p.counting(in.lines()))
 		if user, ok := errors.AsType[*audience.UserError](err); ok {
@@ -85,8 +85,8 @@ func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Se
 		}
 		return err
 	})
-	if q.open.Err() == nil {
-		in.drain(q.Context())
+	if q.handler.open.Err() == nil {
+		in.drain(q.http.Context())
 	}
 	return err
 }
@@ -94,10 +94,10 @@ func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Se
 // work runs a long request by calling do, and sends the progress every second and at the end. The
 // context of do ends when the client disconnects, and at Close.
 func (q *request) work(do func(context.Context, *progress) error) error {
-	if !q.works.TryAcquire(1) {
+	if !q.handler.works.TryAcquire(1) {
 		return unavailable("%d long requests are being worked on; try again later", maxWorks)
 	}
-	defer q.works.Release(1)
+	defer q.handler.works.Release(1)
 	ctx, cancel := q.untilClosed()
 	defer cancel()
 	s := newStream(q.w, api.StreamType)
@@ -128,7 +128,7 @@ func (q *request) work(do func(context.Context, *progress) error) error {
 	last.Ended = true
 	switch {
 	case err == nil:
-	case q.open.Err() != nil && errors.Is(err, context.Canceled):
+	case q.handler.open.Err() != nil && errors.Is(err, context.Canceled):
 		last.Error = &unavailable("the server is stopping; ask again to go on").answer
 	default:
 		last.Error = &q.failed(ctx, err).answer
