@@ -269,10 +269,11 @@ func (w *world) drainAndCheck() error {
 	}
 	store := w.server.Load().store
 	ctx := context.Background()
+	var counts stores.Counts
 	for begin := time.Now(); ; time.Sleep(time.Minute) {
 		w.turns.wait("count")
-		counts, err := store.Count(ctx)
-		if err != nil {
+		var err error
+		if counts, err = store.Count(ctx); err != nil {
 			return err
 		}
 		if counts.Waiting == 0 {
@@ -306,7 +307,8 @@ func (w *world) drainAndCheck() error {
 	for _, h := range w.histories {
 		unkept -= int(h.Unkept())
 	}
-	if unkept > 0 {
+	full := counts.DeliveredBytes > history.HistoryBytes*7/8 // so some may have been removed by the bound, a table at a time
+	if unkept > 0 && !full {
 		found = append(found, fmt.Sprintf("%d delivered ones are not kept, and not counted either", unkept))
 	}
 	found = append(found, w.ledger.unsent()...)
