@@ -93,7 +93,20 @@ func (c *command) overview(ctx context.Context, filter url.Values, limit int, al
 		filter.Set(api.ParamAfter, page.After)
 		more = all && page.After != ""
 	}
+	if name := filter.Get(api.ParamSource); name != "" && v.Destinations.Total == 0 {
+		return v, c.findSource(ctx, name)
+	}
 	return v, nil
+}
+
+// findSource returns an error if there is no source of a name.
+func (c *command) findSource(ctx context.Context, name string) error {
+	for s, err := range api.List[api.Source](ctx, c.client, api.SourcesPath, url.Values{api.ParamQuery: {name}}) {
+		if err != nil || s.Name == name {
+			return err
+		}
+	}
+	return nothing(fmt.Errorf("there is no source %q", name))
 }
 
 // redraw returns what replaces the content of the terminal by text, cut to its height.

@@ -62,10 +62,7 @@ func listDestinations(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	matches, err := q.matching()
-	if err != nil {
-		return nil, err
-	}
+	matches := q.matching()
 	states := map[string]int{}
 	rank := ranks[q.param(api.ParamSort)]
 	total := 0
@@ -129,16 +126,14 @@ func (d *destination) compare(other *destination) int {
 
 // matching returns a function that selects the destinations whose id or a URL contains the parameter
 // "q", and which get the calls of the source in the parameter "source".
-func (q *request) matching() (func(*destination) bool, error) {
+func (q *request) matching() func(*destination) bool {
 	var of map[string]bool // nil selects all
 	if name := q.param(api.ParamSource); name != "" {
-		source := q.handler.config.Settings().Source(name)
-		if source == nil {
-			return nil, notFound("there is no source %q", name)
-		}
 		of = make(map[string]bool)
-		for _, id := range source.Destinations {
-			of[id] = true
+		if source := q.handler.config.Settings().Source(name); source != nil {
+			for _, id := range source.Destinations {
+				of[id] = true
+			}
 		}
 	}
 	part := strings.ToLower(q.param(api.ParamQuery))
@@ -154,7 +149,7 @@ func (q *request) matching() (func(*destination) bool, error) {
 			return slices.ContainsFunc(d.settings.Endpoints, func(e webhook.Endpoint) bool { return goes(e.URL) })
 		}
 		return slices.ContainsFunc(d.own.URLs, goes)
-	}, nil
+	}
 }
 
 func getDestination(q *request) (any, error) {
