@@ -56,7 +56,8 @@ func TestCommandsGiveUp(t *testing.T) {
 			`^(hookferry send: dial tcp.*; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
 		{"send to a server that is busy", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }), send, exitFailure,
 			`^(hookferry send: the server answered 429 Too Many Requests; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
-		{"send to a server with control characters in its status", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		{"send to a server with control characters in its status", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // else the client may find the connection closed while it writes
 			c, _, err := http.NewResponseController(w).Hijack()
 			if err == nil {
 				_, err = io.WriteString(c, "HTTP/1.1 503 a\x1b]0;b\x07\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
