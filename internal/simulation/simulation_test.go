@@ -76,7 +76,7 @@ func checkRepeats(t *testing.T, before result) {
 	if !before.preempted() {
 		steady = &before
 	}
-	for range 10 {
+	for range 3 {
 		again := simulate(t, before.seed, open)
 		if seen[again.digest] {
 			return
