@@ -56,7 +56,7 @@ func TestSimulation(t *testing.T) {
 	if soakenv.On() || testkit.Race || t.Failed() {
 		return
 	}
-	const beside = 40 // so many runs are beside busy processes, which take the time of other tests
+	const beside = 10 // so many runs are beside busy processes, which take the time of other tests
 	stop := keepBusy(t)
 	for i, r := range first {
 		if i == beside {
