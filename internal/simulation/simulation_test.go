@@ -56,27 +56,34 @@ func TestSimulation(t *testing.T) {
 	if soakenv.On() || testkit.Race || t.Failed() {
 		return
 	}
-	const beside = 10 // so many runs are beside busy processes, which take the time of other tests
+	const beside = 40 // so many runs are beside busy processes, which take the time of other tests
 	stop := keepBusy(t)
+	spare := 100
 	for i, r := range first {
 		if i == beside {
 			stop()
 		}
-		checkRepeats(t, r)
+		checkRepeats(t, r, &spare)
 	}
 }
 
-// checkRepeats checks that another run of a seed has the same trace. Runs in which Go may have changed
-// the order prove nothing, so it runs the seed again, a few times. On a machine that is so busy that each
-// of them may have another order, it only says so.
-func checkRepeats(t *testing.T, before result) {
+// checkRepeats checks that another run of a seed has the same trace. If Go may have changed the order of
+// a run, a different trace proves nothing, and the seed runs up to three more times, while spare lasts. A
+// machine that is too busy for two runs in their own order is no failure: the log names the seed.
+func checkRepeats(t *testing.T, before result, spare *int) {
 	t.Helper()
 	seen := map[[sha256.Size]byte]bool{before.digest: true}
 	var steady *result // a run in the order of its seed
 	if !before.preempted() {
 		steady = &before
 	}
-	for range 3 {
+	for run := range 4 {
+		if run > 0 {
+			if *spare == 0 {
+				break
+			}
+			*spare--
+		}
 		again := simulate(t, before.seed, open)
 		if seen[again.digest] {
 			return
@@ -91,7 +98,7 @@ func checkRepeats(t *testing.T, before result) {
 			return
 		}
 	}
-	t.Logf("seed %d: in each of its runs a goroutine ran for more than %v, so their orders may differ", before.seed, preemption)
+	t.Logf("seed %d: not compared, as goroutines ran for more than %v and Go may have changed their order", before.seed, preemption)
 }
 
 // A result is what is left of a run.
