@@ -112,8 +112,8 @@ func (d *Directory) OldSecrets(ctx context.Context, id string) (ends []time.Time
 	return ends, err
 }
 
-// List yields the destinations of a tenant, or those without one for "", whose ids are greater than after, in the order of their
-// ids; none if there is no such tenant.
+// List yields the destinations of a tenant, or those without one for "", whose ids are greater than
+// after, in the order of their ids; none if there is no such tenant.
 func (d *Directory) List(ctx context.Context, tenant, after string) iter.Seq2[Destination, error] {
 	return func(yield func(Destination, error) bool) {
 		if tenant != "" && tenantProblem(tenant) != "" {
@@ -309,7 +309,8 @@ func (r *record) valid() []secret {
 // nameSize is the size of the name of a destination's document, in bytes.
 const nameSize = 8 + 16
 
-// newID makes the id of a destination. Its name begins with the time, so that ids sort by it until 2059.
+// newID makes the id of a destination. Its name begins with the time, so that ids sort by it until
+// 2059.
 func newID(tenant string) string {
 	return tenant + "/" + strconv.FormatInt(time.Now().UnixMilli(), 36) + strings.ToLower(rand.Text()[:16])
 }

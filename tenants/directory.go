@@ -13,12 +13,13 @@
 //		},
 //	}, "ann@example.com")
 //
-// Each tenant and each destination is one document of the store; see store.DocumentStore. The folder
-// "tenant" has the tenants, "tenant/acme" the destinations of acme, and "tenant-token/acme" its tokens.
-// "tenant-link" has the keys of links. A program may have destinations of its own beside them, in the
-// folder "destination"; see Put and Routes. So a destination is read by its id, those of a tenant are a range, and nothing is read before somebody asks for it: neither
-// memory nor opening grows with the number of tenants. Requests are signed as Standard Webhooks says,
-// with a secret that this package makes.
+// Each tenant and each destination is one document of the store; see store.DocumentStore. The
+// folder "tenant" has the tenants, "tenant/acme" the destinations of acme, and "tenant-token/acme"
+// its tokens. "tenant-link" has the keys of links. A program may have destinations of its own
+// beside them, in the folder "destination"; see Put and Routes. So a destination is read by its id,
+// those of a tenant are a range, and nothing is read before somebody asks for it: neither memory
+// nor opening grows with the number of tenants. Requests are signed as Standard Webhooks says, with
+// a secret that this package makes.
 //
 // A change is effective on each node of the store within two seconds, because the forwarders follow
 // the changes. Every change names the version that it replaces, so of two that were made at once, one

@@ -59,7 +59,8 @@ type Progress struct {
 // sent once more, as a new delivery with an ID of its own, so a receiver that deduplicates by
 // webhook-id takes it. An unknown one is no error: it may have been retried before. Retry goes by
 // the state that it finds: a delivery that waits, and is given up before the store makes it due,
-// stays a dead letter. A pause does not end. It returns ErrClosed after Shutdown, or an error of the store, such as ErrQueueFull.
+// stays a dead letter. A pause does not end. It returns ErrClosed after Shutdown, or an error of
+// the store, such as ErrQueueFull.
 //
 // A retried delivery does not wait for a probe: if its destination is probed, a delivery of the
 // destination is attempted at once, and the probing goes on as usual.

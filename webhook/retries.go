@@ -27,7 +27,7 @@ type Retries struct {
 	// Schedule is the schedule of destinations that have none of their own.
 	Schedule Schedule `json:"schedule,omitempty"`
 	// Statuses lists statuses of answers that are retried, although they are final otherwise: one from
-	// 300 to 499, or "3xx" or "4xx" for a hundred of them. "4xx" does not include 410, which says that
+	// 300 to 499, or "3xx" or "4xx" for all of a class. "4xx" does not include 410, which says that
 	// nothing should be sent any more.
 	Statuses []string `json:"statuses,omitempty"`
 	// Certificates also makes the forwarder repeat attempts after a certificate that does not

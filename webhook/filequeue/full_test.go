@@ -299,7 +299,7 @@ func TestPutBeyondMaxBytesNamesTheBound(t *testing.T) {
 			p := store.Put{Delivery: store.Delivery{Destination: "a", ID: fmt.Sprint(n), Due: s.Now(), Body: make([]byte, 100<<10)}}
 			err = s.Put(t.Context(), []store.Put{p}, make([]store.Result, 1))
 		}
-		if !errors.Is(err, store.ErrQueueFull) || !strings.Contains(err.Error(), "MaxBytes, or limits.store of the server") {
+		if !errors.Is(err, store.ErrQueueFull) || !strings.Contains(err.Error(), "MaxBytes is reached") {
 			t.Errorf("Put = %v, want ErrQueueFull that names the bound", err)
 		}
 	})

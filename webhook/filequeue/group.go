@@ -112,7 +112,7 @@ func (g *group) transit(ts []transition) (moved int) {
 }
 
 // errMaxBytes is the store.ErrQueueFull of a store that has reached its bound, and not of a full disk.
-var errMaxBytes = fmt.Errorf("%w: its bound is reached: MaxBytes, or limits.store of the server", store.ErrQueueFull)
+var errMaxBytes = fmt.Errorf("%w: MaxBytes is reached", store.ErrQueueFull)
 
 // store adds puts to the group, unless the needed records would then exceed maxBytes.
 func (g *group) store(ts []transition, maxBytes int64) error {

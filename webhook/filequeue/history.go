@@ -370,8 +370,8 @@ func (u *keepFailure) try(keep func() error) error {
 	return u.err
 }
 
-// press says whether the disk is too full for a reserve.
-func (x *index) press(tight bool) {
+// setTight says whether the disk is too full for a reserve.
+func (x *index) setTight(tight bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if tight && !x.tight {
@@ -396,12 +396,11 @@ type surrender struct {
 	next   time.Time // before this time no further table is given up
 }
 
-// keep moves the entries of lane.history to a table. If write is false, it removes them; unless all is
-// true, only those that were given up before.
-func (j *janitor) keep(write, all bool) error {
+// kept returns the entries of lane.history.
+func (j *janitor) kept() (fs []found) {
 	x := j.store.index
-	var fs []found
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	for name, l := range x.lanes {
 		for i := range l.history.chunks {
 			for _, e := range l.history.chunks[i].all {
@@ -409,15 +408,24 @@ func (j *janitor) keep(write, all bool) error {
 			}
 		}
 	}
-	x.mu.Unlock()
+	return fs
+}
+
+// keep moves the entries of lane.history to a table.
+func (j *janitor) keep() error {
+	fs := j.kept()
+	slices.SortFunc(fs, func(a, b found) int { return cmp.Compare(a.entry.seq, b.entry.seq) })
 	leaves := &departure{seqs: make(seqSet)}
-	if write {
-		slices.SortFunc(fs, func(a, b found) int { return cmp.Compare(a.entry.seq, b.entry.seq) })
-		return j.install(&x.history.tables, historyRows(j.load(fs, leaves)), nil, 0, leaves.leave)
-	}
+	return j.install(&j.store.index.history.tables, historyRows(j.load(fs, leaves)), nil, 0, leaves.leave)
+}
+
+// giveUp removes the entries of lane.history that were given up before, or all.
+func (j *janitor) giveUp(all bool) error {
+	x := j.store.index
+	leaves := &departure{seqs: make(seqSet)}
 	early := 0
-	for i := range fs {
-		seq := fs[i].entry.seq
+	for _, f := range j.kept() {
+		seq := f.entry.seq
 		switch {
 		case j.given.seqs.has(seq):
 		case !all:
@@ -426,7 +434,7 @@ func (j *janitor) keep(write, all bool) error {
 			j.given.seqs.add(seq)
 			early++
 		}
-		leaves.add(&fs[i].entry)
+		leaves.add(&f.entry)
 	}
 	x.unkeep(early)
 	if len(leaves.refs) > 0 {
@@ -510,9 +518,9 @@ func (j *janitor) expire() (next time.Time, err error) {
 	switch due := oldest.Add(c.HistoryAge / 16); {
 	case h.n == 0:
 	case c.HistoryAge == 0 || tight || len(j.given.seqs) > 0:
-		kerr = j.keep(false, c.HistoryAge == 0 || tight)
+		kerr = j.giveUp(c.HistoryAge == 0 || tight)
 	case h.bytes >= x.historyBytes || c.HistoryAge > 0 && !due.After(now):
-		kerr = j.failure.try(func() error { return j.keep(true, true) })
+		kerr = j.failure.try(j.keep)
 	case c.HistoryAge > 0:
 		next = earlier(next, due)
 	}

@@ -22,16 +22,18 @@
 //
 // On a full disk, the store refuses puts and nothing else. It keeps a reserve of 8 MB to settle
 // stored deliveries, which frees space. While the reserve is in use, the history gives way: what is
-// delivered is not kept, and tables are removed, until there is space for a reserve. While the disk fails, calls return errors, and accepted
-// deliveries are not lost. The store works again by itself when the cause is gone.
+// delivered is not kept, and tables are removed, until there is space for a reserve. While the disk
+// fails, calls return errors, and accepted deliveries are not lost. The store works again by itself
+// when the cause is gone.
 //
 // One process at a time can open the folder; a second Open returns ErrLocked. A closed folder can
 // be copied or moved as a whole.
 //
 // To read the code, begin with record.go (the format), then writer.go and group.go (how records get
 // to the disk), index.go and loader.go (what is in memory, and how Open builds it), transition.go
-// (how a stored delivery changes), order.go (which of those with one key is first), reader.go (how it
-// is read), store_documents.go and table.go (documents), history.go (what was delivered), and janitor.go (how disk space is freed).
+// (how a stored delivery changes), order.go (which of those with one key is first), reader.go (how
+// it is read), store_documents.go and table.go (documents), history.go (what was delivered), and
+// janitor.go (how disk space is freed).
 package filequeue
 
 import (

@@ -131,7 +131,7 @@ func (w *writer) commit(rs []*request) {
 	// A commit without puts also makes the reserve, because an earlier commit may have used the
 	// reserve.
 	refused := w.secure(time.Now())
-	w.index.press(full(refused))
+	w.index.setTight(full(refused))
 	if refused != nil && puts {
 		refusePuts(rs, refused)
 	}

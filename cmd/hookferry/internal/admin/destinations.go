@@ -247,10 +247,10 @@ func (q *request) read(d *destination) error {
 
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
-// destinations yields, in no order, the destinations of the settings, those in the store that are of
-// no tenant, and those that were removed but still have waiting deliveries or are held. Tenants may have very many
-// destinations: of these it yields only those in trouble, and q.read reads their settings. All values
-// are in the same place.
+// destinations yields, in no order, the destinations of the settings, those in the store that are
+// of no tenant, and those that were removed but still have waiting deliveries or are held. Tenants
+// may have very many destinations: of these it yields only those in trouble, and q.read reads their
+// settings. All values are in the same place.
 func (q *request) destinations() (iter.Seq[*destination], error) {
 	stats, err := q.handler.config.Forwarder.DestinationStats(q.http.Context())
 	if err != nil {
