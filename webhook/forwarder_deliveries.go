@@ -102,7 +102,7 @@ func (f *Forwarder) DiscardWaiting(ctx context.Context, destinations ...string) 
 	if len(destinations) == 0 {
 		return p, nil
 	}
-	for p, err = range f.DiscardAll(ctx, Query{Destinations: destinations, States: []State{StateBehind, StateWaiting, StateClaimed}}) {
+	for p, err = range f.DiscardAll(ctx, Query{Destinations: destinations, States: store.Pending()}) {
 	}
 	return p, err
 }

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // noEnvironment is a process without environment variables.
@@ -115,6 +118,45 @@ func TestTroubleshootingHasEveryReason(t *testing.T) {
 	}
 	if n < 18 {
 		t.Errorf("found %d reasons and holds, want at least 18", n)
+	}
+}
+
+// TestEachListOfReasonsAndStatesIsWhole shows that the documents for other languages, the words of the
+// pages and docs/metrics.md have all reasons of failures, and all states of deliveries.
+func TestEachListOfReasonsAndStatesIsWhole(t *testing.T) {
+	for _, f := range []struct {
+		file, list, item string
+		want             int // so many lists
+	}{
+		{"internal/admin/openapi.json", `"enum": \[([^\]]*"(?:claimed|throttled)"[^\]]*)\]`, `"(\w+)"`, 6},
+		{"internal/admin/openapi.json", `(timeout, dns.*?)\."`, `(\w+)`, 6},
+		{"../../webhook/portal/openapi.json", `"enum": \[([^\]]*"(?:claimed|throttled)"[^\]]*)\]`, `"(\w+)"`, 10},
+		{"../../internal/ui/kit/words.js", `(?s)const (?:reasons|states) = \{(.*?)\n\}`, `(?m)^  (\w+):`, 2},
+		{"../../docs/metrics.md", "(?s)\n- `reason` is (.*?)\\[", "`(\\w+)`", 1},
+	} {
+		text, err := os.ReadFile(filepath.FromSlash(f.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(f.list).FindAllStringSubmatch(string(text), -1)
+		if len(found) < f.want {
+			t.Errorf("%s: found %d lists, want at least %d", f.file, len(found), f.want)
+		}
+		for _, m := range found {
+			var got []string
+			for _, item := range regexp.MustCompile(f.item).FindAllStringSubmatch(m[1], -1) {
+				got = append(got, item[1])
+			}
+			want := texts(store.Reasons())
+			if slices.Contains(got, "dead") {
+				want = texts(store.States())
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("%s: a list differs (-want +got):\n%s", f.file, d)
+			}
+		}
 	}
 }
 

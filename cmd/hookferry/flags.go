@@ -238,10 +238,10 @@ var parameterFlags = map[string]struct {
 	api.ParamEvent:       {usage: "only those of the event with this `name`, or the beginning of one and *"},
 	api.ParamQuery:       {usage: "only those that contain this `text`"},
 	api.ParamType:        {usage: "only those of this `type`, such as track or invoice.paid"},
-	api.ParamReason:      {usage: "only those given up for this `reason`", values: reasons},
+	api.ParamReason:      {usage: "only those given up for this `reason`", values: texts(store.Reasons())},
 	api.ParamKind:        {usage: "only this `kind`", values: []string{"accepted", "attempt", "delivered", "dead"}, repeated: true},
 	api.ParamState:       {usage: "only those in this `state`", values: api.States, repeated: true},
-	deliveryState:        {usage: "only those in this `state`", values: api.DeliveryStates, repeated: true},
+	deliveryState:        {usage: "only those in this `state`", values: texts(store.States()), repeated: true},
 	api.ParamAfter:       {usage: "go on behind this `cursor`, which a list that took too long prints"},
 	api.ParamFrom:        {usage: "only those accepted from this `time` on: 2026-01-31T12:00:00Z, 2026-01-31, or '2h ago'", time: true},
 	api.ParamTo:          {usage: "only those accepted before this `time`", time: true},
@@ -252,9 +252,9 @@ var parameterFlags = map[string]struct {
 	api.ParamWaiting:     {usage: "what becomes of the waiting `deliveries`", values: api.WaitingChoices},
 }
 
-var reasons = func() (names []string) {
-	for _, r := range store.Reasons() {
-		names = append(names, string(r))
+func texts[T ~string](all []T) (names []string) {
+	for _, v := range all {
+		names = append(names, string(v))
 	}
 	return names
-}()
+}

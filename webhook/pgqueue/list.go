@@ -154,7 +154,7 @@ func (l *listing) find(ctx context.Context, limit, most int) (picks []pick, more
 		source *source
 		wanted bool
 	}{
-		{&chunks, q.HasState(store.StateBehind) || q.HasState(store.StateWaiting) || q.HasState(store.StateClaimed)}, {&dead, q.HasState(store.StateDead)}, {&kept, q.HasState(store.StateDelivered)},
+		{&chunks, slices.ContainsFunc(store.Pending(), q.HasState)}, {&dead, q.HasState(store.StateDead)}, {&kept, q.HasState(store.StateDelivered)},
 	} {
 		if !from.wanted {
 			continue

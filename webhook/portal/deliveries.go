@@ -129,9 +129,6 @@ func listDeliveries(q *request) (any, error) {
 	return list, nil
 }
 
-// states has the states that a request for a list may name.
-var states = []webhook.State{store.StateBehind, webhook.StateWaiting, webhook.StateClaimed, webhook.StateDelivered, webhook.StateDead}
-
 // query reads the parameters of a list. A list is always of one endpoint, so that the cost of a
 // page depends on no other endpoint.
 func (q *request) query() (query webhook.Query, err error) {
@@ -145,8 +142,8 @@ func (q *request) query() (query webhook.Query, err error) {
 	}
 	query = webhook.Query{Destinations: []string{q.destination(name)}, Type: values.Get("type"), ID: values.Get("id"), Reason: webhook.Reason(values.Get("reason"))}
 	for _, s := range values["state"] {
-		if !slices.Contains(states, webhook.State(s)) {
-			return query, invalid("state", "%q is none of %q", s, states)
+		if !slices.Contains(store.States(), webhook.State(s)) {
+			return query, invalid("state", "%q is none of %q", s, store.States())
 		}
 		query.States = append(query.States, webhook.State(s))
 	}
@@ -215,7 +212,7 @@ func getDelivery(q *request) (any, error) {
 // ahead looks for the deliveries that a delivery waits behind: earlier ones of its endpoint with
 // its key.
 func (q *request) ahead(ctx context.Context, of *webhook.Record) (*ahead, error) {
-	query := webhook.Query{Destinations: []string{of.Destination}, States: []webhook.State{store.StateBehind, webhook.StateWaiting, webhook.StateClaimed}}
+	query := webhook.Query{Destinations: []string{of.Destination}, States: store.Pending()}
 	var a ahead
 	after := of.Seq
 	for range maxReads {

@@ -20,6 +20,12 @@ const (
 	StateDead      State = "dead"      // given up: a dead letter
 )
 
+// Pending returns the states of deliveries that may still be attempted.
+func Pending() []State { return []State{StateBehind, StateWaiting, StateClaimed} }
+
+// States returns all states.
+func States() []State { return append(Pending(), StateDelivered, StateDead) }
+
 // A Record is a delivery in any state. Its Attempts and Tries count the try that succeeded if the
 // store keeps a History.
 type Record struct {

@@ -9,16 +9,23 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-func TestReasonsHasEachReasonOnce(t *testing.T) {
-	source, err := os.ReadFile("reason.go")
+func TestReasonsAndStatesHaveEachOnce(t *testing.T) {
+	checkAll(t, "reason.go", "Reason", store.Reasons())
+	checkAll(t, "list.go", "State", store.States())
+}
+
+// checkAll checks that a list has each constant of a type that the file declares, once.
+func checkAll[T ~string](t *testing.T, file, typ string, list []T) {
+	t.Helper()
+	source, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want []store.Reason
-	for _, m := range regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(\w+)"`).FindAllSubmatch(source, -1) {
-		want = append(want, store.Reason(m[1]))
+	var want []T
+	for _, m := range regexp.MustCompile(`(?m)^\t`+typ+`\w+ +`+typ+` = "(\w+)"`).FindAllSubmatch(source, -1) {
+		want = append(want, T(m[1]))
 	}
-	if got := slices.Sorted(slices.Values(store.Reasons())); len(want) < 14 || !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-		t.Errorf("Reasons() = %q, want %q", got, want)
+	if got := slices.Sorted(slices.Values(list)); len(want) < 5 || !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("the list of each %s is %q, want %q", typ, got, want)
 	}
 }

@@ -6,7 +6,7 @@
 //
 // The metrics are those in docs/metrics.md whose names begin with hookferry_deliveries_,
 // hookferry_delivery_, hookferry_destinations_, hookferry_events_, hookferry_webhook_,
-// hookferry_dead_letters_ and hookferry_observer_. The server uses this package, too. So its
+// hookferry_dead_letters_, hookferry_store_ and hookferry_observer_. The server uses this package, too. So its
 // dashboard and its alerts also work for programs that use the library.
 //
 // The number of label values is bounded. The first series.MaxLabels destinations have a value of

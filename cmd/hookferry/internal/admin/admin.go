@@ -13,6 +13,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/semaphore"
@@ -84,7 +85,7 @@ func New(c Config) *Handler {
 	for _, r := range routes() {
 		handler := h.answering(r.serve, strings.Fields(r.params))
 		switch {
-		case takesTenantToken(r.path):
+		case slices.Contains(tenantPaths, r.path):
 			handler = h.guardTenant(handler)
 		case r.path != api.AccessPath:
 			handler = h.guard(handler)
@@ -172,10 +173,11 @@ func routes() []route {
 	}
 }
 
-// takesTenantToken reports whether a path takes a token of the tenant in it. A path that makes
-// tokens or links does not: these would stay valid after the token was revoked.
-func takesTenantToken(path string) bool {
-	return strings.HasPrefix(path, api.TenantPath+"/") && !strings.HasPrefix(path, api.TokensPath) && path != api.PortalPath
+// tenantPaths are the paths that take a token of the tenant in them, too. A path that makes tokens or
+// links does not: these would stay valid after the token was revoked.
+var tenantPaths = []string{
+	api.TenantDestinationsPath, api.TenantDestinationPath, api.TenantRotatePath,
+	api.TenantDeliveriesPath, api.TenantCountPath, api.TenantDeliveryPath, api.TenantRetryPath, api.TenantDiscardPath,
 }
 
 // noRoute refuses a path or a method without a route.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -41,7 +42,7 @@ func queryOf(q *request) (webhook.Query, error) {
 // deliveries alone if the store does not keep them.
 func (q *request) checkStates(states []webhook.State) error {
 	for _, state := range states {
-		if err := oneOf(api.ParamState, string(state), api.DeliveryStates); err != nil {
+		if err := oneOf(api.ParamState, state, store.States()); err != nil {
 			return err
 		}
 		if state == webhook.StateDelivered && len(states) == 1 && q.handler.config.Settings().History.MaxAge == 0 {

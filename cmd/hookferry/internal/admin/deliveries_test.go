@@ -2,11 +2,15 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -561,4 +565,24 @@ func TestStoryIsFoundInTheStore(t *testing.T) {
 		}
 		ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=shop/eu&id=a2", nil)
 	})
+}
+
+// Each parameter of a list of deliveries that the routes allow selects something.
+func TestEachParameterOfAListSelects(t *testing.T) {
+	for _, r := range routes() {
+		if r.path != api.CountPath && r.path != api.DeliveriesPath {
+			continue
+		}
+		for name := range strings.FieldsSeq(r.params) {
+			name = strings.TrimSuffix(name, "*")
+			value := map[string]string{api.ParamState: "dead", api.ParamFrom: "2026-01-31T12:00:00Z", api.ParamTo: "2026-01-31T12:00:00Z", api.ParamOrder: api.OrderOldest}[name]
+			if name == api.ParamLimit || name == api.ParamAfter {
+				continue // they are of the page
+			}
+			got, err := queryOf(&request{http: httptest.NewRequest("GET", "/", nil), query: url.Values{name: {cmp.Or(value, "x")}}})
+			if err != nil || reflect.ValueOf(got).IsZero() {
+				t.Errorf("%s: the parameter %s makes the query %+v, %v; want one that selects", r.path, name, got, err)
+			}
+		}
+	}
 }

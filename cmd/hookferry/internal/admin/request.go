@@ -130,11 +130,11 @@ func (q *request) readQuery(params []string) (err error) {
 }
 
 // oneOf refuses a value of a field that is not in the list.
-func oneOf(field, value string, list []string) error {
+func oneOf[T ~string](field string, value T, list []T) error {
 	if slices.Contains(list, value) {
 		return nil
 	}
-	return badRequest(field, "%s is not one of %s", field, strings.Join(list, ", "))
+	return badRequest(field, "%s is not one of %q", field, list)
 }
 
 func (q *request) param(name string) string { return q.query.Get(name) }

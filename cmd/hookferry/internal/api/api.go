@@ -52,7 +52,7 @@ const (
 	// The paths below take a token of the tenant, too. The {name} of a destination is what follows the
 	// slash in its id.
 	TenantDestinationsPath = "/api/v1/tenants/{tenant}/destinations"               // GET ?limit=&after=: Page[TenantDestination]; POST ?by= TenantDestinationSettings: NewTenantDestination
-	TenantDestinationPath  = "/api/v1/tenants/{tenant}/destinations/{name}"        // GET: TenantDestination; PATCH ?by=&version= TenantDestinationSettings: TenantDestination; DELETE ?by=&version=: TenantDestination
+	TenantDestinationPath  = "/api/v1/tenants/{tenant}/destinations/{name}"        // GET: TenantDestination; PATCH ?by=&version= TenantDestinationSettings: TenantDestination; DELETE ?by=&version=&waiting=: Changed
 	TenantRotatePath       = "/api/v1/tenants/{tenant}/destinations/{name}/rotate" // POST ?by=&overlap=: NewTenantDestination
 	TenantDeliveriesPath   = "/api/v1/tenants/{tenant}/deliveries"                 // GET, as DeliveriesPath: Page[Delivery]
 	TenantDeliveryPath     = "/api/v1/tenants/{tenant}/deliveries/{key}"           // GET: Delivery
@@ -497,9 +497,6 @@ const (
 	OrderOldest = "oldest"
 	OrderNewest = "newest"
 )
-
-// DeliveryStates are the states of deliveries.
-var DeliveryStates = []string{string(webhook.StateBehind), string(webhook.StateWaiting), string(webhook.StateClaimed), string(webhook.StateDelivered), string(webhook.StateDead)}
 
 // Count is how many deliveries a query selects.
 type Count struct {
