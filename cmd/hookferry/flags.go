@@ -196,7 +196,7 @@ func (fs *flags) parameters(names ...string) func() url.Values {
 		case name == api.ParamQuery:
 			fs.set.StringP("query", name, "", p.usage)
 		default:
-			fs.set.String(name, "", p.usage)
+			fs.set.String(name, p.standard, p.usage)
 		}
 		if p.time {
 			fs.check(name, func(s string) (string, error) {
@@ -249,6 +249,8 @@ var parameterFlags = map[string]struct {
 	api.ParamSort:        {usage: "`order` of the destinations", values: api.Sorts, standard: api.Sorts[0]},
 	api.ParamBy:          {usage: "your `name` for the server's log (default $USER)"},
 	api.ParamFor:         {usage: "`name` of who gets it, for the log of changes"},
+	api.ParamLasts:       {usage: "`time` after which it ends, up to 24h", standard: "1h"},
+	api.ParamOverlap:     {usage: "`time` for which the old secret signs beside the new one", standard: "24h"},
 	api.ParamWaiting:     {usage: "what becomes of the waiting `deliveries`", values: api.WaitingChoices},
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -17,8 +18,7 @@ const listTime = 30 * time.Second // after which a list ends, although the serve
 // list returns an action that prints a listing of the admin API, as JSON or as a table. The
 // function cells makes a row of the table from a value. The function where returns the path of the
 // listing. The command has a flag for each name in parameters, and the flag --limit with the
-// default most. An argument becomes the parameter "destination". If the list is empty because there
-// is no such destination, the action returns an error.
+// default most. If the list is empty because there is no such destination, the action returns an error.
 func list[T any](c *command, where func() (path string, err error), most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := c.parameters(parameters...)
 	limit := c.number("limit", most, 1, 1_000_000, "how `many` at most")
@@ -28,9 +28,6 @@ func list[T any](c *command, where func() (path string, err error), most int, t 
 			return err
 		}
 		query := read()
-		if len(c.args) > 0 {
-			query.Set(api.ParamDestination, c.args[0])
-		}
 		query.Set(api.ParamLimit, strconv.Itoa(min(*limit, api.PageSize)))
 		now, n, more := time.Now(), 0, ""
 		for page, err := range api.Pages[T](ctx, c.client, path, query) {
@@ -78,13 +75,42 @@ func list[T any](c *command, where func() (path string, err error), most int, t 
 // at is for a list whose path is always the same.
 func at(path string) func() (string, error) { return func() (string, error) { return path, nil } }
 
-// show returns an action that prints one value of the admin API, as output does. The argument of the
-// command replaces the name in braces in path.
-func show[T any](c *command, path string, write func(screen, T)) action {
-	return c.admin(func(ctx context.Context) error {
-		return request(ctx, c, api.Request{Path: api.Path(path, c.args[0])}, write)
+// call returns an action that sends one request of the admin API, and prints the answer as output does.
+// The arguments of the command replace the names in braces in path; the id of a tenant's destination
+// replaces two. The function body may be nil. The command has a flag for each name in parameters.
+func call[T any](c *command, method, path string, body func() (any, error), write func(screen, T), parameters ...string) action {
+	read := c.parameters(parameters...)
+	return c.admin(func(ctx context.Context) (err error) {
+		r := api.Request{Method: method, Query: read()}
+		if r.Path = api.Path(path, c.args[:min(len(c.args), strings.Count(path, "{"))]...); strings.Contains(path, "{name}") {
+			r.Path, err = destinationPath(path, c.args[0])
+		}
+		if method == http.MethodDelete {
+			r.Timeout = api.StoreTimeout // it may discard what waits
+		}
+		if body != nil && err == nil {
+			r.Body, err = body()
+		}
+		if err != nil {
+			return err
+		}
+		return request(ctx, c, r, write)
 	})
 }
+
+// sure returns an action that asks whether to go on before it acts.
+func sure(c *command, question string, act action) action {
+	c.yesFlag()
+	return func(ctx context.Context) error {
+		if err := c.confirm(ctx, question, c.args[0]); err != nil {
+			return err
+		}
+		return act(ctx)
+	}
+}
+
+// the returns a body that is always the same.
+func the(body any) func() (any, error) { return func() (any, error) { return body, nil } }
 
 // request sends a request, and prints the answer as output does.
 func request[T any](ctx context.Context, c *command, r api.Request, write func(screen, T)) error {

@@ -47,32 +47,19 @@ func writeChanges(s screen, width int, changes []tenants.Change) {
 }
 
 func createTenant(c *command) action {
-	by := c.parameters(api.ParamBy)
 	name := c.set.String("name", "", "`name` for people")
-	return c.admin(func(ctx context.Context) error {
-		r := api.Request{Method: http.MethodPost, Path: api.TenantsPath, Query: by(), Body: api.TenantSettings{ID: c.args[0], Name: *name}}
-		return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("%s created", t.ID) })
-	})
+	return call(c, http.MethodPost, api.TenantsPath, func() (any, error) { return api.TenantSettings{ID: c.args[0], Name: *name}, nil },
+		func(s screen, t tenants.Tenant) { s.print("%s created", t.ID) }, api.ParamBy)
 }
 
 func switchTenant(c *command, done string, disabled bool) action {
-	by := c.parameters(api.ParamBy)
-	return c.admin(func(ctx context.Context) error {
-		r := api.Request{Method: http.MethodPatch, Path: api.Path(api.TenantPath, c.args[0]), Query: by(), Body: map[string]any{"disabled": disabled}}
-		return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("%s %s", t.ID, done) })
-	})
+	return call(c, http.MethodPatch, api.TenantPath, the(map[string]any{"disabled": disabled}),
+		func(s screen, t tenants.Tenant) { s.print("%s %s", t.ID, done) }, api.ParamBy)
 }
 
 func deleteTenant(c *command) action {
-	read := c.parameters(api.ParamBy, api.ParamWaiting)
-	c.yesFlag()
-	return c.admin(func(ctx context.Context) error {
-		if err := c.confirm(ctx, "delete %s with all its destinations and tokens?", c.args[0]); err != nil {
-			return err
-		}
-		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.TenantPath, c.args[0]), Query: read(), Timeout: api.StoreTimeout}
-		return request(ctx, c, r, func(s screen, became api.Changed) { writeDeleted(s, c.args[0], became) })
-	})
+	return sure(c, "delete %s with all its destinations and tokens?", call(c, http.MethodDelete, api.TenantPath, nil,
+		func(s screen, became api.Changed) { writeDeleted(s, c.args[0], became) }, api.ParamBy, api.ParamWaiting))
 }
 
 // writeDeleted says that a thing was deleted, and how many deliveries were discarded with it.
@@ -83,45 +70,30 @@ func writeDeleted(s screen, what string, became api.Changed) {
 
 // tenantPortal prints a link to the page of a tenant, or revokes all links.
 func tenantPortal(c *command) action {
-	read := c.parameters(api.ParamBy, api.ParamFor)
-	lasts := c.set.String("lasts", "1h", "`time` after which it ends, up to 24h")
+	read := c.parameters(api.ParamBy, api.ParamFor, api.ParamLasts)
 	revoke := c.set.Bool("revoke", false, "end all links of the tenant, and make none")
 	return c.admin(func(ctx context.Context) error {
 		r := api.Request{Method: http.MethodPost, Path: api.Path(api.PortalPath, c.args[0]), Query: read()}
 		if *revoke {
 			r.Method = http.MethodDelete
 			r.Query.Del(api.ParamFor)
+			r.Query.Del(api.ParamLasts)
 			return request(ctx, c, r, func(s screen, t tenants.Tenant) { s.print("the links of %s have ended", t.ID) })
 		}
-		r.Query.Set(api.ParamLasts, *lasts)
 		return request(ctx, c, r, func(s screen, l api.PortalLink) { s.print("%s", l.URL) })
 	})
 }
 
 func listTenantDestinations(c *command) action {
 	t := &table{columns: []column{{title: "DESTINATION"}, {title: "NAME", spare: 2}, {title: "URL", flexible: true}, {title: "TYPES", spare: 1}, {title: "STATE"}}}
-	return below(c, api.TenantDestinationsPath, t, func(d api.TenantDestination) []any {
+	return list(c, ofTenant(c, api.TenantDestinationsPath), 1_000_000, t, func(d api.TenantDestination, _ time.Time) []any {
 		return []any{d.ID, d.Name, d.Endpoints[0].URL, cmp.Or(strings.Join(d.Filter.Include, " "), "*"), destinationState(d)}
-	})
+	}, api.ParamAfter)
 }
 
-// below returns an action that prints what a tenant has, as JSON or as a table.
-func below[T any](c *command, path string, t *table, cells func(T) []any) action {
-	return c.admin(func(ctx context.Context) error {
-		for v, err := range api.List[T](ctx, c.client, api.Path(path, c.args[0]), nil) {
-			if err == nil && c.json {
-				err = printJSON(c.process.stdout, v)
-			}
-			if err != nil {
-				return err
-			}
-			t.add(cells(v)...)
-		}
-		if !c.json {
-			t.print(c.process.screen(c.process.stdout))
-		}
-		return nil
-	})
+// ofTenant is for a list of what the tenant in the first argument has.
+func ofTenant(c *command, path string) func() (string, error) {
+	return func() (string, error) { return api.Path(path, c.args[0]), nil }
 }
 
 func destinationState(d api.TenantDestination) string {
@@ -187,85 +159,35 @@ func destinationPath(path, id string) (string, error) {
 	return api.Path(path, tenant, name), nil
 }
 
-// onDestination returns an action that sends a request about the tenant's destination in the first
-// argument, and prints the answer.
-func onDestination[T any](c *command, path string, make func() (api.Request, error), write func(screen, T)) action {
-	return c.admin(func(ctx context.Context) error {
-		p, err := destinationPath(path, c.args[0])
-		if err != nil {
-			return err
-		}
-		r, err := make()
-		if err != nil {
-			return err
-		}
-		r.Path = p
-		return request(ctx, c, r, write)
-	})
-}
-
-func showTenantDestination(c *command) action {
-	return onDestination(c, api.TenantDestinationPath, func() (api.Request, error) { return api.Request{}, nil }, writeTenantDestination)
-}
-
 func changeTenantDestination(c *command) action {
-	by := c.parameters(api.ParamBy)
-	return onDestination(c, api.TenantDestinationPath, func() (api.Request, error) {
-		document, err := c.readDocument(c.args[1])
-		return api.Request{Method: http.MethodPatch, Query: by(), Body: document}, err
-	}, func(s screen, d api.TenantDestination) { s.print("%s changed", d.ID) })
+	return call(c, http.MethodPatch, api.TenantDestinationPath, func() (any, error) { return c.readDocument(c.args[1]) },
+		func(s screen, d api.TenantDestination) { s.print("%s changed", d.ID) }, api.ParamBy)
 }
 
 func switchTenantDestination(c *command, done string, disabled bool) action {
-	by := c.parameters(api.ParamBy)
-	return onDestination(c, api.TenantDestinationPath, func() (api.Request, error) {
-		return api.Request{Method: http.MethodPatch, Query: by(), Body: map[string]any{"disabled": disabled}}, nil
-	}, func(s screen, d api.TenantDestination) { s.print("%s %s", d.ID, done) })
-}
-
-func rotateTenantSecret(c *command) action {
-	by := c.parameters(api.ParamBy)
-	overlap := c.set.String("overlap", "24h", "`time` for which the old secret signs beside the new one")
-	return onDestination(c, api.TenantRotatePath, func() (api.Request, error) {
-		query := by()
-		query.Set(api.ParamOverlap, *overlap)
-		return api.Request{Method: http.MethodPost, Query: query}, nil
-	}, writeNewSecret)
+	return call(c, http.MethodPatch, api.TenantDestinationPath, the(map[string]any{"disabled": disabled}),
+		func(s screen, d api.TenantDestination) { s.print("%s %s", d.ID, done) }, api.ParamBy)
 }
 
 func deleteTenantDestination(c *command) action {
-	read := c.parameters(api.ParamBy, api.ParamWaiting)
-	c.yesFlag()
-	act := onDestination(c, api.TenantDestinationPath, func() (api.Request, error) {
-		return api.Request{Method: http.MethodDelete, Query: read(), Timeout: api.StoreTimeout}, nil
-	}, func(s screen, became api.Changed) { writeDeleted(s, c.args[0], became) })
-	return func(ctx context.Context) error {
-		if err := c.confirm(ctx, "delete %s, and what waits for it?", c.args[0]); err != nil {
-			return err
-		}
-		return act(ctx)
-	}
+	return sure(c, "delete %s, and what waits for it?", call(c, http.MethodDelete, api.TenantDestinationPath, nil,
+		func(s screen, became api.Changed) { writeDeleted(s, c.args[0], became) }, api.ParamBy, api.ParamWaiting))
 }
 
 func listTokens(c *command) action {
 	t := &table{columns: []column{{title: "TOKEN"}, {title: "CREATED"}, {title: "BY", flexible: true}}}
-	return below(c, api.TokensPath, t, func(t tenants.Token) []any { return []any{t.Name, t.Created.UTC().Format(time.RFC3339), t.By} })
+	return list(c, ofTenant(c, api.TokensPath), 1_000_000, t, func(t tenants.Token, _ time.Time) []any {
+		return []any{t.Name, t.Created.UTC().Format(time.RFC3339), t.By}
+	}, api.ParamAfter)
 }
 
 func createToken(c *command) action {
-	by := c.parameters(api.ParamBy)
-	return c.admin(func(ctx context.Context) error {
-		r := api.Request{Method: http.MethodPost, Path: api.Path(api.TokensPath, c.args[0]), Query: by(), Body: api.TokenSettings{Name: c.args[1]}}
-		return request(ctx, c, r, func(s screen, made api.NewToken) { s.print("%s", made.Text) })
-	})
+	return call(c, http.MethodPost, api.TokensPath, func() (any, error) { return api.TokenSettings{Name: c.args[1]}, nil },
+		func(s screen, made api.NewToken) { s.print("%s", made.Text) }, api.ParamBy)
 }
 
 func revokeToken(c *command) action {
-	by := c.parameters(api.ParamBy)
-	return c.admin(func(ctx context.Context) error {
-		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.TokenPath, c.args[0], c.args[1]), Query: by()}
-		return request(ctx, c, r, func(s screen, t tenants.Token) { s.print("%s revoked", t.Name) })
-	})
+	return call(c, http.MethodDelete, api.TokenPath, nil, func(s screen, t tenants.Token) { s.print("%s revoked", t.Name) }, api.ParamBy)
 }
 
 // sendEvent sends one event to a tenant.
