@@ -4,10 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -240,27 +237,4 @@ func TestAllowHeaderHasTheMethodsOfThePath(t *testing.T) {
 			t.Errorf("PATCH %s: %s, Allow: %q, want 405 and %q", path, resp.Status, got, want)
 		}
 	}
-}
-
-// TestRefusedRequestsShareTheProcessor shows that two connections with many requests that are
-// refused share one processor request by request.
-func TestRefusedRequestsShareTheProcessor(t *testing.T) {
-	s := newServer(t, func(c *Config) { c.Token = "right-token" })
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const requests = 1000
-	var served [2]atomic.Int64
-	var serving sync.WaitGroup
-	for i := range served {
-		serving.Go(func() {
-			r := httptest.NewRequest("GET", api.StatusPath, nil)
-			for range requests {
-				s.handler.ServeHTTP(httptest.NewRecorder(), r)
-				served[i].Add(1)
-			}
-			if n := served[1-i].Load(); n < requests/2 {
-				t.Errorf("%d requests of one connection are done when all %d of the other are, want at least %d", n, requests, requests/2)
-			}
-		})
-	}
-	serving.Wait()
 }

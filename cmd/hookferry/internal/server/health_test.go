@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -15,7 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 // A fakeForwarder returns its error, or hangs.
@@ -122,25 +126,34 @@ func TestHealthServesItsPathsOnly(t *testing.T) {
 	}
 }
 
-// TestHealthRequestsShareTheProcessor shows that two connections with many pending requests share
-// one processor request by request.
-func TestHealthRequestsShareTheProcessor(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const requests = 1000
-	var h readiness
-	var served [2]atomic.Int64
-	var serving sync.WaitGroup
-	for i := range served {
-		serving.Go(func() {
-			r := httptest.NewRequest("GET", "/healthz", nil)
-			for range requests {
-				h.serveHealth(httptest.NewRecorder(), r)
-				served[i].Add(1)
+// Two connections with many pending requests share one processor request by request.
+func TestRequestsShareTheProcessor(t *testing.T) {
+	s := keyServer(t)
+	s.Settings = &config.Settings{Limits: config.Limits{Connections: 10, ConnectionsPerAddress: 10}}
+	s.settings.Store(s.Settings)
+	s.Logger = slog.New(slog.DiscardHandler)
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	defer l.Close()
+	web, _ := s.http(l, func(*config.Settings) *config.Certificate { return nil }, http.NotFoundHandler())
+	for _, path := range []string{"/healthz", "/other"} {
+		func() {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			const requests = 1000
+			var served [2]atomic.Int64
+			var serving sync.WaitGroup
+			for i := range served {
+				serving.Go(func() {
+					r := httptest.NewRequest("GET", path, nil)
+					for range requests {
+						web.Handler.ServeHTTP(httptest.NewRecorder(), r)
+						served[i].Add(1)
+					}
+					if n := served[1-i].Load(); n < requests/2 {
+						t.Errorf("%s: %d requests of one connection are done when all %d of the other are, want at least %d", path, n, requests, requests/2)
+					}
+				})
 			}
-			if n := served[1-i].Load(); n < requests/2 {
-				t.Errorf("%d requests of one connection are done when all %d of the other are, want at least %d", n, requests, requests/2)
-			}
-		})
+			serving.Wait()
+		}()
 	}
-	serving.Wait()
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"runtime"
 	"strings"
 
 	"github.com/hookferry/analytics/signature"
@@ -19,7 +18,6 @@ func (s *server) serveKeys(w http.ResponseWriter, r *http.Request) bool {
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
-	runtime.Gosched() // lets other connections run first, as the collector does
 	keys := []string{}
 	d, err := s.directory.Destination(r.Context(), id)
 	if err != nil && !errors.Is(err, webhook.ErrUnknownDestination) && !errors.Is(err, webhook.ErrTakesNothing) {

@@ -2,9 +2,6 @@ package server
 
 import (
 	"net/http/httptest"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
@@ -56,27 +53,4 @@ func TestServeKeysServesPublicKeysOnly(t *testing.T) {
 			t.Errorf("serveKeys of %s %s = %v, status %d, body %s, want status %d (0: not served), body %s", tt.method, tt.path, served, w.Code, w.Body, tt.status, tt.want)
 		}
 	}
-}
-
-// TestKeyRequestsShareTheProcessor shows that two connections with many pending requests of keys
-// share one processor request by request.
-func TestKeyRequestsShareTheProcessor(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const requests = 1000
-	s := keyServer(t)
-	var served [2]atomic.Int64
-	var serving sync.WaitGroup
-	for i := range served {
-		serving.Go(func() {
-			r := httptest.NewRequest("GET", "/v1/keys/other", nil)
-			for range requests {
-				s.serveKeys(httptest.NewRecorder(), r)
-				served[i].Add(1)
-			}
-			if n := served[1-i].Load(); n < requests/2 {
-				t.Errorf("%d requests of one connection are done when all %d of the other are, want at least %d", n, requests, requests/2)
-			}
-		})
-	}
-	serving.Wait()
 }

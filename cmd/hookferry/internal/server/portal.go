@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -58,7 +57,6 @@ func (c *customers) serve(w http.ResponseWriter, r *http.Request) bool {
 	if !ok || id == "" || !below {
 		return false
 	}
-	runtime.Gosched() // lets other connections run first, as the collector does
 	switch path {
 	case "open", "open.js", "open.svg":
 		w.Header().Set("Referrer-Policy", "no-referrer")

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"time"
 
@@ -54,7 +53,6 @@ func (p *publisher) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	began := time.Now()
-	runtime.Gosched() // lets other connections run first, as the collector does
 	a := collector.Answered{Path: api.PublishPath, Status: http.StatusOK}
 	sent, err := p.publish(w, r, tenant)
 	if err == nil {

@@ -368,14 +368,15 @@ func (s *server) private(l net.Listener) *http.Server {
 }
 
 // http returns an HTTP server for a listener, which answers health checks and passes all else on to
-// next. A new connection uses the certificate of the settings in use.
+// next. A new connection uses the certificate of the settings in use. Requests that never block, such
+// as those that are refused, let other connections run first.
 func (s *server) http(l net.Listener, certificate func(*config.Settings) *config.Certificate, next http.Handler) (*http.Server, *conns) {
 	limits := s.Settings.Limits
 	conns := newConns(l.Addr(), limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
 		return contains(s.settings.Load().TrustedProxies, ip)
 	}, s.Logger)
 	server := NewHTTP(conns.handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.ready.serveHealth(w, r) {
+		if runtime.Gosched(); !s.ready.serveHealth(w, r) {
 			next.ServeHTTP(w, r)
 		}
 	})), s.Logger)

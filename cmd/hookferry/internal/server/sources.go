@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,14 +24,8 @@ type sources struct {
 	requests, unknown, failed atomic.Int64
 
 	logger *slog.Logger // nil means no logs
-
-	warning sync.Mutex // guards the fields below; not held while logging
-	warned  time.Time  // when a warning of unknown keys was logged last; zero if never
-	told    int64      // the value of unknown in that warning
+	told   logLimit     // of the warnings of unknown keys
 }
-
-// warnPause is the shortest time between two warnings of unknown keys.
-const warnPause = time.Minute
 
 // A table has the sources of one version of the settings. Only their counts and limits change.
 type table struct {
@@ -119,30 +112,15 @@ func (s *sources) answered(a *collector.Answered) {
 	switch a.Status {
 	case http.StatusUnauthorized:
 		s.unknown.Add(1)
-		s.warnUnknown()
+		if ok, unlogged := s.told.pass(time.Now(), 1, time.Minute); ok && s.logger != nil {
+			s.logger.Warn("requests with an unknown write key were refused, and most clients drop what they held; is a key wrong, or its source disabled?", "requests", unlogged+1)
+		}
 	case http.StatusServiceUnavailable:
 		s.failed.Add(1)
 	}
 	s.total.answered(a)
 	if source := s.current.Load().byName[a.Source]; source != nil {
 		source.counts.answered(a)
-	}
-}
-
-// warnUnknown logs how many requests had an unknown key since its last warning, if that was not
-// within the last minute.
-func (s *sources) warnUnknown() {
-	now := time.Now()
-	s.warning.Lock()
-	if !s.warned.IsZero() && now.Sub(s.warned) < warnPause {
-		s.warning.Unlock()
-		return
-	}
-	n := s.unknown.Load() - s.told
-	s.warned, s.told = now, s.told+n
-	s.warning.Unlock()
-	if s.logger != nil {
-		s.logger.Warn("requests with an unknown write key were refused, and most clients drop what they held; is a key wrong, or its source disabled?", "requests", n)
 	}
 }
 
