@@ -27,6 +27,7 @@ func TestHandlerPassesOnOnlyRequestsWithAValidSignature(t *testing.T) {
 	const body = `{"type":"track","userId":"u1"}`
 	good := mustSign(t, body, "secret")
 	secrets := []signature.Secret{"secret"}
+	unread := iotest.ErrReader(errors.New("the body was read")) // the answer would be 400
 	for _, tt := range []struct {
 		name    string
 		method  string
@@ -42,20 +43,20 @@ func TestHandlerPassesOnOnlyRequestsWithAValidSignature(t *testing.T) {
 		{"good, read in single bytes", "POST", unsized{iotest.OneByteReader(strings.NewReader(body))}, []string{good}, secrets, 0, 200, "ok"},
 		{"good with the old secret", "POST", strings.NewReader(body), []string{good}, []signature.Secret{"new", "secret"}, 0, 200, "ok"},
 		{"good at the limit", "POST", strings.NewReader(body), []string{good}, secrets, int64(len(body)), 200, "ok"},
-		{"no signature", "POST", strings.NewReader(body), nil, secrets, 0, 401, "the signature is missing\n"},
-		{"empty signature", "POST", strings.NewReader(body), []string{""}, secrets, 0, 401, "the signature is missing\n"},
-		{"malformed signature", "POST", strings.NewReader(body), []string{"sha1=" + good}, secrets, 0, 401, "the signature is malformed\n"},
-		{"upper-case signature", "POST", strings.NewReader(body), []string{strings.ToUpper(good)}, secrets, 0, 401, "the signature is malformed\n"},
-		{"two headers", "POST", strings.NewReader(body), []string{good, good}, secrets, 0, 401, "the signature is malformed\n"},
+		{"no signature", "POST", unread, nil, secrets, 0, 401, "the signature is missing\n"},
+		{"empty signature", "POST", unread, []string{""}, secrets, 0, 401, "the signature is missing\n"},
+		{"malformed signature", "POST", unread, []string{"sha1=" + good}, secrets, 0, 401, "the signature is malformed\n"},
+		{"upper-case signature", "POST", unread, []string{strings.ToUpper(good)}, secrets, 0, 401, "the signature is malformed\n"},
+		{"two headers", "POST", unread, []string{good, good}, secrets, 0, 401, "the signature is malformed\n"},
 		{"signature of another body", "POST", strings.NewReader(body + " "), []string{good}, secrets, 0, 401, "the signature does not match\n"},
-		{"no secret", "POST", strings.NewReader(body), []string{good}, nil, 0, 500, "no secret is configured\n"},
-		{"empty secret", "POST", strings.NewReader(body), []string{emptySecretSignature(body)}, []signature.Secret{""}, 0, 500, "no secret is configured\n"},
+		{"no secret", "POST", unread, []string{good}, nil, 0, 500, "no secret is configured\n"},
+		{"empty secret", "POST", unread, []string{emptySecretSignature(body)}, []signature.Secret{""}, 0, 500, "no secret is configured\n"},
 		{"body over the limit", "POST", strings.NewReader(body), []string{good}, secrets, int64(len(body)) - 1, 413, "the body is too large\n"},
 		{"body over the limit without a length", "POST", unsized{strings.NewReader(body)}, []string{good}, secrets, int64(len(body)) - 1, 413, "the body is too large\n"},
 		{"body over the default limit", "POST", strings.NewReader(strings.Repeat("x", signature.DefaultMaxBody+1)), []string{good}, secrets, 0, 413, "the body is too large\n"},
 		{"body cut off", "POST", unsized{io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))}, []string{good}, secrets, 0, 400, "the body could not be read\n"},
 		{"GET", "GET", http.NoBody, []string{good}, secrets, 0, 405, "the method is not POST\n"},
-		{"PUT", "PUT", strings.NewReader(body), []string{good}, secrets, 0, 405, "the method is not POST\n"},
+		{"PUT", "PUT", unread, []string{good}, secrets, 0, 405, "the method is not POST\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var passed *http.Request
@@ -93,41 +94,6 @@ func TestHandlerPassesOnOnlyRequestsWithAValidSignature(t *testing.T) {
 			}
 			if allow := w.Header().Get("Allow"); (allow == "POST") != (tt.status == 405) {
 				t.Errorf("the Allow header is %q, want POST only with the status 405", allow)
-			}
-		})
-	}
-}
-
-// If the handler can refuse a request without looking at the body, it does not read the body.
-func TestHandlerRefusesBeforeReadingBody(t *testing.T) {
-	good := mustSign(t, "{}", "secret")
-	secrets := []signature.Secret{"secret"}
-	for _, tt := range []struct {
-		name    string
-		method  string
-		header  []string
-		secrets []signature.Secret
-		status  int
-	}{
-		{"another method", "PUT", []string{good}, secrets, 405},
-		{"no secret", "POST", []string{good}, nil, 500},
-		{"one empty secret", "POST", []string{good}, []signature.Secret{"secret", ""}, 500},
-		{"no secret and no header", "POST", nil, nil, 500},
-		{"no header", "POST", nil, secrets, 401},
-		{"empty header", "POST", []string{""}, secrets, 401},
-		{"malformed header", "POST", []string{strings.ToUpper(good)}, secrets, 401},
-		{"several headers", "POST", []string{good, good}, secrets, 401},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			h := &signature.Handler{Secrets: tt.secrets, Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				t.Error("the request was passed on, want it refused")
-			})}
-			r := httptest.NewRequest(tt.method, "/hook", iotest.ErrReader(errors.New("the body was read")))
-			r.Header[signature.Header] = tt.header
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			if w.Code != tt.status {
-				t.Errorf("answered %d %q, want %d", w.Code, w.Body, tt.status)
 			}
 		})
 	}

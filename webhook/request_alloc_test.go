@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/nullreceiver"
 )
@@ -50,9 +51,10 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 	e := target.endpoints[0]
 	s := &sender{clients: &clients{client, client}}
 	ss := &senders{pool: sync.Pool{New: func() any { return s }}}
+	trace, _ := event.ParseTrace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
 	var ds []*Delivery
 	for range 100 {
-		ds = append(ds, &Delivery{ID: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", Body: bytes.Repeat([]byte("x"), 450)})
+		ds = append(ds, &Delivery{ID: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", Body: bytes.Repeat([]byte("x"), 450), Trace: trace})
 	}
 	for _, tt := range []struct {
 		name string

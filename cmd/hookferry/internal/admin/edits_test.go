@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -189,13 +188,4 @@ func TestDeletingADestinationKeepsOrDiscardsDeliveries(t *testing.T) {
 			t.Errorf("DELETE: %+v, and %d deliveries wait, want 2 discarded", got, waiting())
 		}
 	})
-}
-
-// TestWrongMethodNamesTheAllowedOnes shows that an answer 405 lists the methods of the path.
-func TestWrongMethodNamesTheAllowedOnes(t *testing.T) {
-	s := newServer(t, nil)
-	resp, _ := s.do(s.request("POST", editedPath, "{}"))
-	if got := resp.Header.Get("Allow"); resp.StatusCode != http.StatusMethodNotAllowed || got != "GET, HEAD, PUT, PATCH, DELETE" {
-		t.Errorf("POST of a destination: %s, Allow: %s, want 405 and all methods", resp.Status, got)
-	}
 }
