@@ -17,7 +17,15 @@ type seen struct {
 // A seenVersion is the version of the latest change of any document at a time.
 type seenVersion struct {
 	version uint64
-	at      time.Time
+	at      time.Time // by the monotonic clock
+	wall    time.Time // the same time by the wall clock
+}
+
+// age returns how long ago v was seen, by the clock that says more: the monotonic clock stands still
+// while the machine is suspended, and the wall clock can be set.
+func (v *seenVersion) age() time.Duration {
+	now := time.Now()
+	return max(now.Sub(v.at), now.Round(0).Sub(v.wall))
 }
 
 // seenGap is the shortest time between two elements of seen.versions.
@@ -27,15 +35,16 @@ const seenGap = time.Minute
 func (sn *seen) add(version uint64) {
 	sn.mu.Lock()
 	defer sn.mu.Unlock()
-	now := time.Now()
-	for len(sn.versions) > 0 && now.Sub(sn.versions[0].at) > store.RememberRemoved {
+	for len(sn.versions) > 0 && sn.versions[0].age() > store.RememberRemoved {
 		sn.versions = sn.versions[1:]
 	}
+	now := time.Now()
+	seen := seenVersion{version, now, now.Round(0)}
 	switch n := len(sn.versions); {
 	case n > 0 && sn.versions[n-1].version == version:
-		sn.versions[n-1].at = now
-	case n == 0 || now.Sub(sn.versions[n-1].at) >= seenGap:
-		sn.versions = append(sn.versions, seenVersion{version, now})
+		sn.versions[n-1] = seen
+	case n == 0 || sn.versions[n-1].age() >= seenGap:
+		sn.versions = append(sn.versions, seen)
 	}
 }
 
@@ -43,5 +52,5 @@ func (sn *seen) add(version uint64) {
 func (sn *seen) since(version uint64) bool {
 	sn.mu.Lock()
 	defer sn.mu.Unlock()
-	return len(sn.versions) > 0 && version >= sn.versions[0].version && time.Since(sn.versions[0].at) <= store.RememberRemoved
+	return len(sn.versions) > 0 && version >= sn.versions[0].version && sn.versions[0].age() <= store.RememberRemoved
 }
