@@ -154,14 +154,14 @@ func decodeKept(items []byte) (rs []store.Record, err error) {
 
 // A keptRow is a row of the history.
 type keptRow struct {
-	part    int16
-	last    int64
-	records []store.Record // none if it is damaged
+	part        int16
+	first, last int64          // they stay as they are when deliveries are removed
+	records     []store.Record // none if it is damaged
 }
 
 func (h *history) scanKept(r pgx.CollectableRow) (k keptRow, err error) {
 	var items []byte
-	if err = r.Scan(&k.part, &k.last, &items); err != nil {
+	if err = r.Scan(&k.part, &k.first, &k.last, &items); err != nil {
 		return k, err
 	}
 	var damage error
@@ -172,9 +172,10 @@ func (h *history) scanKept(r pgx.CollectableRow) (k keptRow, err error) {
 	return k, nil
 }
 
-const keptSQL = `SELECT part, last, items FROM S.kept WHERE last = ANY ($1::bigint[])`
+const keptSQL = `SELECT part, first, last, items FROM S.kept WHERE last = ANY ($1::bigint[])`
 
-// remove removes the deliveries that match from the rows with these last numbers.
+// remove removes the deliveries that match from the rows with these last numbers. It locks rows in the order of
+// their last numbers, and then their partitions in order, so that two calls do not deadlock.
 func (h *history) remove(ctx context.Context, lasts []int64, match func(*store.Record) bool) (removed int, err error) {
 	for some := range slices.Chunk(lasts, chunkPage) {
 		n := 0
@@ -183,6 +184,7 @@ func (h *history) remove(ctx context.Context, lasts []int64, match func(*store.R
 			if err != nil {
 				return err
 			}
+			slices.SortStableFunc(rows, func(x, y keptRow) int { return cmp.Compare(x.part, y.part) })
 			b := newBatch()
 			for _, k := range rows {
 				n += h.strike(b, k, match)
@@ -198,6 +200,7 @@ func (h *history) remove(ctx context.Context, lasts []int64, match func(*store.R
 }
 
 // strike queues the statements that remove the deliveries that match from a row. It returns their number.
+// The row keeps its first and last number, by which other calls may be about to find it.
 func (h *history) strike(b *pgx.Batch, k keptRow, match func(*store.Record) bool) (n int) {
 	var size int64
 	left := slices.DeleteFunc(k.records, func(r store.Record) bool {
@@ -214,8 +217,9 @@ func (h *history) strike(b *pgx.Batch, k keptRow, match func(*store.Record) bool
 		b.Queue(h.db.in(`DELETE FROM S.kept WHERE part = $1 AND last = $2`), k.part, k.last)
 	} else {
 		d := drafts[0] // all of them were in one row before
-		b.Queue(h.db.in(`UPDATE S.kept SET first = $3, last = $4, n = $5, size = $6, numbers = NULLIF($7::text, '')::int[], keys = $8::text::int[], items = $9
-WHERE part = $1 AND last = $2`), k.part, k.last, d.first, d.last, len(d.entries), d.keptSize(), d.numbers(), d.keptKeys(), compress(d.data))
+		numbers := array(d.entries, func(e *entry) int64 { return e.seq - k.first })
+		b.Queue(h.db.in(`UPDATE S.kept SET n = $3, size = $4, numbers = $5::text::int[], keys = $6::text::int[], items = $7
+WHERE part = $1 AND last = $2`), k.part, k.last, len(d.entries), d.keptSize(), numbers, d.keptKeys(), compress(d.data))
 	}
 	b.Queue(h.db.in(`UPDATE S.ring SET n = n - $2, size = size - $3 WHERE part = $1`), k.part, n, size)
 	return n

@@ -184,3 +184,66 @@ func TestSpanOfDrafts(t *testing.T) {
 		t.Errorf("got %d drafts, want 3", len(drafts))
 	}
 }
+
+// A row of the history keeps its last number, by which remove finds it, when its last delivery is removed.
+// So an erasure that has found a row before another call changes it still removes its deliveries.
+func TestEraseFindsRowsThatChangeMeanwhile(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), History: time.Hour})
+	defer q.Close()
+	deliver(t, q, 0, 4) // user-0 and user-1 in turn, in one row
+	ctx := t.Context()
+	var lasts []int64
+	if err := q.db.pool.QueryRow(ctx, q.db.in("SELECT array_agg(last) FROM S.kept")).Scan(&lasts); err != nil || len(lasts) != 1 {
+		t.Fatalf("the history has rows %v, %v; want one", lasts, err)
+	}
+	if n, _, err := q.Erase(ctx, "user-1"); n != 2 || err != nil {
+		t.Fatalf("Erase = %d, %v; want 2", n, err)
+	}
+	wantDelivered(t, q, "after Erase of the other user", 2)
+	listed := listAll(t, q, store.Query{})
+	if n, _, err := q.Discard(ctx, listed[0].Ref()); n != 1 || err != nil {
+		t.Errorf("Discard of the last delivery that is left = %d, %v; want 1", n, err)
+	}
+	n, err := q.claimer.history.remove(ctx, lasts, func(r *store.Record) bool { return r.User == "user-0" })
+	if n != 1 || err != nil {
+		t.Errorf("remove of what another call has changed = %d, %v; want 1", n, err)
+	}
+	wantDelivered(t, q, "in the end", 0)
+}
+
+// Two erasures whose rows are in the same partitions of the history, in different orders, do not deadlock.
+func TestEraseLocksPartitionsInOrder(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), History: time.Hour})
+	defer q.Close()
+	ctx := t.Context()
+	deliver(t, q, 0, 2)
+	deliver(t, q, 2, 2)
+	// The first row is in the later partition.
+	exec(t, q.db.pool, q.db.config, "UPDATE S.kept SET part = 1 WHERE last = (SELECT min(last) FROM S.kept); UPDATE S.ring SET n = 2, size = 40000 WHERE part = 1")
+	tx, err := q.db.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	lock := func(part int) {
+		t.Helper()
+		if _, err := tx.Exec(ctx, q.db.in("SELECT FROM S.ring WHERE part = $1 FOR UPDATE"), part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock(0)
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := q.Erase(ctx, "user-1")
+		ended <- err
+	}()
+	waitForTx(t, q)
+	lock(1)
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Erase beside a transaction with the same partitions = %v", err)
+	}
+	wantDelivered(t, q, "after Erase", 2)
+}
