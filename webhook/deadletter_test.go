@@ -79,6 +79,25 @@ func last(seq iter.Seq2[webhook.Progress, error]) (n int, err error) {
 	return p.Changed, err
 }
 
+// A delivery that is being attempted while its destination is deleted is discarded when it comes back.
+func TestDiscardWaitingDiscardsWhatComesBack(t *testing.T) {
+	for _, tt := range []struct {
+		took time.Duration
+		want webhook.Progress
+	}{{300 * time.Millisecond, webhook.Progress{Changed: 2}}, {3 * time.Second, webhook.Progress{Changed: 1, Claimed: 1}}} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.network.Receiver(hook, "", step.Answer(503).After(tt.took))
+			r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", MaxConcurrent: 1, Endpoints: []webhook.Endpoint{{URL: hook}}}}})
+			r.track("m1")
+			r.track("m2")
+			synctest.Wait()
+			if got, err := r.DiscardWaiting(t.Context(), "crm"); got != tt.want || err != nil {
+				t.Errorf("beside an attempt of %v, DiscardWaiting = %+v, %v, want %+v", tt.took, got, err, tt.want)
+			}
+		})
+	}
+}
+
 func TestRetryAllYieldsItsProgress(t *testing.T) {
 	const n = 1100 // more than a store lists in one call
 	inBubble(t, func(t *testing.T, r *rig) {

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/store"
@@ -96,15 +97,27 @@ func (f *Forwarder) DiscardAll(ctx context.Context, query Query) iter.Seq2[Progr
 }
 
 // DiscardWaiting discards the deliveries that wait for destinations, such as one that was deleted.
-// Otherwise, those of a tenant's deleted destination would become dead letters. After an error, it
-// returns the progress so far.
+// Otherwise, those of a tenant's deleted destination would become dead letters. It tries for up to a
+// second to discard what a node has claimed, such as to find out that the destination is gone. After
+// an error, it returns the progress so far.
 func (f *Forwarder) DiscardWaiting(ctx context.Context, destinations ...string) (p Progress, err error) {
 	if len(destinations) == 0 {
 		return p, nil
 	}
-	for p, err = range f.DiscardAll(ctx, Query{Destinations: destinations, States: store.Pending()}) {
+	for pause := 100 * time.Millisecond; ; pause *= 2 {
+		var pass Progress
+		for pass, err = range f.DiscardAll(ctx, Query{Destinations: destinations, States: store.Pending()}) {
+		}
+		p = Progress{Changed: p.Changed + pass.Changed, Claimed: pass.Claimed}
+		if err != nil || p.Claimed == 0 || pause > 400*time.Millisecond {
+			return p, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return p, ctx.Err()
+		}
 	}
-	return p, err
 }
 
 const chunk = 256 // deliveries that one commit retries or discards at most
