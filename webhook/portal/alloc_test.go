@@ -16,7 +16,7 @@ import (
 // A question about an endpoint of another tenant takes the same work as one about an endpoint that
 // does not exist. So the time of the answer reveals nothing. BenchmarkForeign measures the times.
 func TestForeignAndUnknownIDsTakeTheSameWork(t *testing.T) {
-	inWorld(t, portal.Config{}, func(w *world) {
+	inWorld(t, portal.Config{TestsPerMinute: 1000, ResendsPerMinute: 1000}, func(w *world) {
 		w.network.Receiver("https://acme.example/", "")
 		id, _ := w.create("https://acme.example/")
 		w.forward("acme", "invoice.paid")

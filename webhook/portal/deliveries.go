@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -237,12 +238,13 @@ func (q *request) ahead(ctx context.Context, of *webhook.Record) (*ahead, error)
 }
 
 func resendDelivery(q *request) (any, error) {
-	r, err := q.record()
-	if err == nil {
-		err = q.read(&struct{}{})
-	}
+	err := q.read(&struct{}{})
 	if err == nil {
 		err = q.within(q.h.resends)
+	}
+	var r webhook.Record
+	if err == nil {
+		r, err = q.record()
 	}
 	if err != nil {
 		return nil, err
@@ -266,19 +268,27 @@ type resent struct {
 // resendFailed sends the deliveries again that were given up, or wait for their next attempt, of
 // those accepted since a time. It answers with a line after each part, and ends with the request.
 func resendFailed(q *request) (any, error) {
-	d, err := q.named()
 	var f struct {
 		Since time.Time `json:"since"`
 	}
-	if err == nil {
-		err = q.read(&f)
-	}
+	err := q.read(&f)
 	if err == nil {
 		err = q.within(q.h.resends)
+	}
+	var d tenants.Destination
+	if err == nil {
+		d, err = q.named()
 	}
 	if err != nil {
 		return nil, err
 	}
+	if _, runs := q.h.resending.LoadOrStore(q.tenant, true); runs {
+		return nil, tooMany(q.w, 10, "resending", "Deliveries are being sent again already.")
+	}
+	defer q.h.resending.Delete(q.tenant)
+	q.leave()
+	q.h.steps <- struct{}{}
+	defer func() { <-q.h.steps }()
 	q.w.Header().Set("Content-Type", "application/jsonl")
 	var last resent
 	query := webhook.Query{Destinations: []string{d.ID}, States: []webhook.State{webhook.StateDead, webhook.StateWaiting}, From: f.Since}
@@ -288,7 +298,7 @@ func resendFailed(q *request) (any, error) {
 	if err != nil {
 		last.Total = 0
 	}
-	if q.line(last) != nil {
+	if q.between(last) != nil {
 		return nil, nil // the reader is gone
 	}
 	for p, err := range q.h.config.Forwarder.RetryAll(q.r.Context(), query) {
@@ -297,14 +307,22 @@ func resendFailed(q *request) (any, error) {
 			q.h.config.Logger.Error("portal: sending failed deliveries again stopped; the customer may ask for the rest", "destination", d.ID, "error", err)
 			break
 		}
-		if q.line(last) != nil {
+		if q.between(last) != nil {
 			break // the reader is gone
 		}
 	}
 	q.changed(ActionResend, d.ID, 0)
 	last.Ended = last.Error == nil
-	q.line(last)
+	_ = q.between(last)
 	return nil, nil
+}
+
+// between sends a line between two commits. Meanwhile another request may use the store.
+func (q *request) between(value resent) error {
+	<-q.h.steps
+	err := q.line(value)
+	q.h.steps <- struct{}{}
+	return err
 }
 
 // line sends one line of an answer at once.

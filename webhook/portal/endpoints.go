@@ -327,19 +327,20 @@ func rotateSecret(q *request) (any, error) {
 }
 
 func testEndpoint(q *request) (any, error) {
-	d, err := q.named()
 	var f struct {
 		Type string `json:"type"`
 	}
+	err := q.read(&f)
+	var e event.Event
 	if err == nil {
-		err = q.read(&f)
+		e, err = q.h.sample(f.Type)
 	}
-	if err != nil {
-		return nil, err
-	}
-	e, err := q.h.sample(f.Type)
 	if err == nil {
 		err = q.within(q.h.tests)
+	}
+	var d tenants.Destination
+	if err == nil {
+		d, err = q.named()
 	}
 	if err != nil {
 		return nil, err
@@ -384,6 +385,7 @@ func (q *request) try(ctx context.Context, id string, e event.Event) (any, error
 	if err != nil {
 		return nil, err
 	}
+	q.leave()
 	results, err := q.h.config.Forwarder.Try(ctx, webhook.TryParams{Destination: &destination, Event: e})
 	if err != nil {
 		return nil, err

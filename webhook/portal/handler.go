@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/tenants"
@@ -35,6 +36,8 @@ type handler struct {
 	types          []eventType
 	tests, resends *limit
 	turns          turns
+	resending      sync.Map      // has the tenants whose failed deliveries are being sent again
+	steps          chan struct{} // has an element for each of them that uses the store now
 }
 
 // A request is a request of a person of a tenant.
@@ -43,6 +46,7 @@ type request struct {
 	w             http.ResponseWriter
 	r             *http.Request
 	tenant, actor string
+	leave         func() // ends the turn; see turns.enter
 }
 
 // A route is a method and path of the API. If do returns neither a value nor an error, it has
@@ -73,7 +77,7 @@ func newHandler(c Config) (*handler, error) {
 	h := &handler{
 		config: c, cross: http.NewCrossOriginProtection(), mux: http.NewServeMux(),
 		tests: newLimit(c.TestsPerMinute), resends: newLimit(c.ResendsPerMinute),
-		turns: turns{of: make(map[string]*line)},
+		turns: turns{of: make(map[string]*line)}, steps: make(chan struct{}, maxSteps),
 	}
 	if err := h.readTypes(c.Catalogue); err != nil {
 		return nil, err
@@ -132,23 +136,20 @@ type person struct{ tenant, actor string }
 // serve answers a request of the API.
 func (h *handler) serve(w http.ResponseWriter, hr *http.Request, r route) {
 	who := hr.Context().Value(person{}).(person)
-	q := &request{h, w, hr, who.tenant, who.actor}
 	if r.needs != "" && !h.config.may(r.needs) {
 		(&failure{http.StatusForbidden, "not_allowed", "This is not allowed here.", nil}).write(w)
 		return
 	}
-	// Tests and resends take as long as a receiver takes, and have limits of their own.
-	if r.needs != ActionTest && r.needs != ActionResend {
-		leave := h.turns.enter(hr.Context(), who.tenant)
-		if leave == nil {
-			tooOften(w, 0).write(w)
-			return
-		}
-		defer leave()
+	leave := h.turns.enter(hr.Context(), who.tenant)
+	if leave == nil {
+		tooOften(w, 0).write(w)
+		return
 	}
+	defer leave()
 	if hr.Body != nil {
 		hr.Body = http.MaxBytesReader(w, hr.Body, maxBody)
 	}
+	q := &request{h, w, hr, who.tenant, who.actor, leave}
 	answer, err := r.do(q)
 	if err != nil {
 		q.fail(err)

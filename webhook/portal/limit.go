@@ -39,10 +39,13 @@ func (l *limit) take(tenant string) (wait time.Duration) {
 }
 
 // The requests of one tenant take few processors and few connections to the store, because
-// deliveries need them, too.
+// deliveries need them, too. A request that waits for a receiver, or sends what failed again, first
+// ends its turn. Sending again what failed may take minutes: it has a place among maxSteps for each
+// of its commits, and a tenant does it once at the same time.
 const (
 	maxAtOnce = 2  // requests of a tenant that are answered at the same time
 	maxInLine = 64 // those requests, and the ones that wait for their turn
+	maxSteps  = 4  // commits, of all tenants, that send failed deliveries again at the same time
 )
 
 // turns lets few requests of each tenant go on at the same time.
@@ -57,8 +60,8 @@ type line struct {
 	turn   chan struct{} // has an element for each request that is answered
 }
 
-// enter waits for the turn of a request. It returns a function that ends the turn, or nil if there
-// are too many requests or ctx is done.
+// enter waits for the turn of a request. It returns a function that ends the turn, and may be called
+// again, or nil if there are too many requests or ctx is done.
 func (t *turns) enter(ctx context.Context, tenant string) (leave func()) {
 	t.mu.Lock()
 	l := t.of[tenant]
@@ -81,10 +84,10 @@ func (t *turns) enter(ctx context.Context, tenant string) (leave func()) {
 	}
 	select {
 	case l.turn <- struct{}{}:
-		return func() {
+		return sync.OnceFunc(func() {
 			<-l.turn
 			quit()
-		}
+		})
 	case <-ctx.Done():
 		quit()
 		return nil
@@ -102,7 +105,11 @@ func (q *request) within(l *limit) error {
 
 // tooOften is the answer to a request that may be sent again after wait.
 func tooOften(w http.ResponseWriter, wait time.Duration) *failure {
-	seconds := int(wait/time.Second) + 1
+	return tooMany(w, int(wait/time.Second)+1, "too_often", "That was often.")
+}
+
+// tooMany is the answer to a request that may be sent again after some seconds.
+func tooMany(w http.ResponseWriter, seconds int, code, why string) *failure {
 	w.Header().Set("Retry-After", fmt.Sprint(seconds))
-	return &failure{http.StatusTooManyRequests, "too_often", fmt.Sprintf("That was often. Try again in %d s.", seconds), nil}
+	return &failure{http.StatusTooManyRequests, code, fmt.Sprintf("%s Try again in %d s.", why, seconds), nil}
 }

@@ -49,7 +49,7 @@ const (
 	ActionDelete Action = "delete" // an endpoint
 	ActionRotate Action = "rotate" // the secret of an endpoint
 	ActionTest   Action = "test"   // sends a test event
-	ActionResend Action = "resend" // one delivery, or all that failed
+	ActionResend Action = "resend" // one delivery, or all that were given up or wait
 )
 
 var actions = []Action{ActionCreate, ActionChange, ActionDelete, ActionRotate, ActionTest, ActionResend}
@@ -95,8 +95,9 @@ type Config struct {
 	Ports   []int    // that URLs may have, such as 443; nil means any
 
 	// TestsPerMinute bounds the tests of a tenant in a minute, ResendsPerMinute its requests to send
-	// deliveries again, each of one delivery or of all that failed. They hold for each Handler. Zero
-	// means DefaultTestsPerMinute and DefaultResendsPerMinute.
+	// deliveries again, each of one delivery, or of all of an endpoint that were given up or wait. A
+	// request for what does not exist counts, too. They hold for each Handler. Zero means
+	// DefaultTestsPerMinute and DefaultResendsPerMinute.
 	TestsPerMinute, ResendsPerMinute int
 	// Overlap is how long an old secret signs beside the new one, up to 30 days. Zero means
 	// tenants.DefaultOverlap.

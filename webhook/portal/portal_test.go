@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,10 +28,11 @@ import (
 type world struct {
 	t         *testing.T
 	network   *webhooktest.Network
-	store     *memqueue.Store
+	store     *hookedStore
 	tenants   *tenants.Directory
 	forwarder *webhook.Forwarder
 	handler   http.Handler
+	mu        sync.Mutex // guards changes while requests are answered
 	changes   []portal.Change
 }
 
@@ -73,14 +75,19 @@ func inWorld(t *testing.T, c portal.Config, f func(*world)) {
 
 func (w *world) open(c portal.Config) {
 	var errs [6]error
-	w.store, errs[0] = memqueue.Open(memqueue.Config{HistoryBytes: 1 << 20})
+	w.store = new(hookedStore)
+	w.store.Store, errs[0] = memqueue.Open(memqueue.Config{HistoryBytes: 1 << 20})
 	w.tenants, errs[1] = tenants.New(w.store, tenants.Config{MaxDestinations: 3})
 	w.forwarder, errs[2] = webhook.New(webhook.Config{Store: w.store, Directory: w.tenants, DialContext: w.network.DialContext, TLSClientConfig: w.network.TLSClientConfig()})
 	for i, id := range []string{"acme", "globex"} {
 		_, errs[3+i] = w.tenants.CreateTenant(w.t.Context(), tenants.Tenant{ID: id}, "setup")
 	}
 	c.Forwarder, c.Tenants, c.Tenant, c.Catalogue = w.forwarder, w.tenants, tenantOf, catalogue
-	c.Changed = func(_ context.Context, change portal.Change) { w.changes = append(w.changes, change) }
+	c.Changed = func(_ context.Context, change portal.Change) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changes = append(w.changes, change)
+	}
 	w.handler, errs[5] = portal.Handler(c)
 	if err := errors.Join(errs[:]...); err != nil {
 		w.t.Fatal(err)
