@@ -385,3 +385,46 @@ func BenchmarkOwn(b *testing.B) {
 		runtime.KeepAlive(d)
 	}
 }
+
+// A cutStore calls cut after it has stored a document.
+type cutStore struct {
+	*memqueue.Store
+	cut func()
+}
+
+func (s *cutStore) SetDocument(ctx context.Context, d store.Document) (uint64, error) {
+	defer s.cut()
+	return s.Store.SetDocument(ctx, d)
+}
+
+// Delete removes the pause even if its context ends meanwhile. If the store fails there, Delete says that
+// the destination is deleted, which it is.
+func TestDeleteThatIsCutOffSaysThatTheDestinationIsDeleted(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			other, s := rig(t, tenants.Config{})
+			made, _, err := other.Create(t.Context(), at("https://a.example/"), "ann")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.SetDocument(t.Context(), store.Document{Folder: "pause", Name: made.ID, Value: []byte("{}")}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cut := &cutStore{s, cancel}
+			if fails {
+				cut.cut = func() { s.Close() }
+			}
+			d := testkit.Must(tenants.New(cut, tenants.Config{}))
+			if err := d.Delete(ctx, made.ID, made.Version, "ann"); err != nil {
+				t.Errorf("Delete() = %v, want nil", err)
+			}
+			if fails {
+				return
+			}
+			if left, err := s.Document(t.Context(), "pause", made.ID); err != nil || left.Version != 0 {
+				t.Errorf("the pause is %+v, %v, want none", left, err)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -152,15 +153,22 @@ func getEndpoint(q *request) (any, error) {
 	return q.whole(&d)
 }
 
-// whole returns an endpoint with everything that a customer is shown of it.
+// whole returns an endpoint with everything that a customer is shown of it. With an error, it lacks
+// what could not be read.
 func (q *request) whole(d *tenants.Destination) (endpoint, error) {
 	stats, err := q.stats(d.ID)
-	if err != nil {
-		return endpoint{}, err
-	}
 	e := q.endpoint(d, stats[d.ID])
-	e.OldSecrets, err = q.h.config.Tenants.OldSecrets(q.r.Context(), d.ID)
-	return e, err
+	var failed error
+	e.OldSecrets, failed = q.h.config.Tenants.OldSecrets(q.r.Context(), d.ID)
+	return e, errors.Join(err, failed)
+}
+
+// afterwards logs an error of what follows a change. The change is made, so the answer says that.
+func (q *request) afterwards(err error) {
+	if err != nil {
+		q.h.config.Logger.Error("portal: a change was made, but not all that follows it; the customer was told that it was made",
+			"tenant", q.tenant, "method", q.r.Method, "error", err)
+	}
 }
 
 // A form has the settings that a customer sends. A setting that is nil stays as it is.
@@ -268,23 +276,27 @@ func changeEndpoint(q *request) (any, error) {
 	if d, err = q.h.config.Tenants.Update(q.r.Context(), d, q.actor); err != nil {
 		return nil, err
 	}
-	if err = q.revive(&d, f.Enabled); err != nil {
-		return nil, err
-	}
+	q.h.config.Forwarder.Recheck(q.tenant, d.ID)
 	q.changed(ActionChange, d.ID, 0)
-	return q.whole(&d)
+	if f.Enabled != nil && *f.Enabled {
+		if err = q.revive(&d); err != nil {
+			return nil, fmt.Errorf("%w: %w", errNotEnabled, err)
+		}
+	}
+	e, err := q.whole(&d)
+	q.afterwards(err)
+	return e, nil
 }
 
-// revive makes a change effective in this process at once. If the request asks for it, revive
-// enables an endpoint that the forwarder has disabled itself.
-func (q *request) revive(d *tenants.Destination, enabled *bool) error {
-	f := q.h.config.Forwarder
-	f.Recheck(q.tenant, d.ID)
-	stats, err := q.stats(d.ID)
-	if s := stats[d.ID]; err == nil && enabled != nil && *enabled && disabledByForwarder(&s) {
-		err = f.Resume(q.r.Context(), d.ID)
+var errNotEnabled = &failure{http.StatusInternalServerError, "internal", "It was changed, but could not be enabled. Load it again, and try again.", nil}
+
+// revive enables an endpoint that the forwarder has disabled itself.
+func (q *request) revive(d *tenants.Destination) error {
+	stats, _ := q.stats(d.ID) // an error is about counts, which are not needed
+	if s := stats[d.ID]; disabledByForwarder(&s) {
+		return q.h.config.Forwarder.Resume(q.r.Context(), d.ID)
 	}
-	return err
+	return nil
 }
 
 func deleteEndpoint(q *request) (any, error) {
@@ -300,9 +312,10 @@ func deleteEndpoint(q *request) (any, error) {
 		return nil, err
 	}
 	defer q.h.config.Forwarder.Recheck(q.tenant, d.ID) // after which deliveries that are left become dead letters
-	p, err := q.h.config.Forwarder.DiscardWaiting(q.r.Context(), d.ID)
 	q.changed(ActionDelete, d.ID, 0)
-	return map[string]any{"discarded": p.Changed}, err
+	p, err := q.h.config.Forwarder.DiscardWaiting(q.r.Context(), d.ID)
+	q.afterwards(err)
+	return map[string]any{"discarded": p.Changed}, nil
 }
 
 func rotateSecret(q *request) (any, error) {
@@ -323,7 +336,8 @@ func rotateSecret(q *request) (any, error) {
 	q.h.config.Forwarder.Recheck(q.tenant, d.ID)
 	q.changed(ActionRotate, d.ID, 0)
 	e, err := q.whole(&d)
-	return map[string]any{"endpoint": e, "secret": secret.Reveal()}, err
+	q.afterwards(err)
+	return map[string]any{"endpoint": e, "secret": secret.Reveal()}, nil
 }
 
 func testEndpoint(q *request) (any, error) {

@@ -103,7 +103,8 @@ type Config struct {
 	// tenants.DefaultOverlap.
 	Overlap time.Duration
 
-	// Changed is told of each change after it was made, and before the answer. Nil means nobody is.
+	// Changed is told of each change after it was made, and before the answer, also if what follows the
+	// change fails. Its context does not end if the customer is gone. Nil means nobody is told.
 	Changed func(context.Context, Change)
 	// Logger gets errors that customers are not told, such as those of a store. Nil means no logs.
 	Logger *slog.Logger
@@ -169,7 +170,7 @@ func (c *Config) may(a Action) bool { return !slices.Contains(c.Forbid, a) }
 // changed tells the program of a change.
 func (q *request) changed(a Action, destination string, delivery uint64) {
 	if f := q.h.config.Changed; f != nil {
-		f(q.r.Context(), Change{q.tenant, q.actor, a, destination, delivery})
+		f(context.WithoutCancel(q.r.Context()), Change{q.tenant, q.actor, a, destination, delivery})
 	}
 }
 

@@ -78,7 +78,7 @@ func (w *world) open(c portal.Config) {
 	w.store = new(hookedStore)
 	w.store.Store, errs[0] = memqueue.Open(memqueue.Config{HistoryBytes: 1 << 20})
 	w.tenants, errs[1] = tenants.New(w.store, tenants.Config{MaxDestinations: 3})
-	w.forwarder, errs[2] = webhook.New(webhook.Config{Store: w.store, Directory: w.tenants, DialContext: w.network.DialContext, TLSClientConfig: w.network.TLSClientConfig()})
+	w.forwarder, errs[2] = webhook.New(webhook.Config{Store: w.store, Directory: w.tenants, DisableAfter: 2 * time.Hour, DialContext: w.network.DialContext, TLSClientConfig: w.network.TLSClientConfig()})
 	for i, id := range []string{"acme", "globex"} {
 		_, errs[3+i] = w.tenants.CreateTenant(w.t.Context(), tenants.Tenant{ID: id}, "setup")
 	}

@@ -2,6 +2,7 @@ package portal_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/tenants"
@@ -57,6 +59,17 @@ func (s *hookedStore) CountByDestination(ctx context.Context, ids ...string) ite
 		return func(yield func(store.DestinationCounts, error) bool) { yield(store.DestinationCounts{}, err) }
 	}
 	return s.Store.CountByDestination(ctx, ids...)
+}
+
+// fail makes the calls fail whose names begin with prefix; none if it is empty.
+func (s *hookedStore) fail(prefix string) {
+	hook := func(call string) error {
+		if prefix != "" && strings.HasPrefix(call, prefix) {
+			return errors.New("the store fails")
+		}
+		return nil
+	}
+	s.hook.Store(&hook)
 }
 
 // block makes the calls wait whose names begin with prefix, until release is called. waiting is how many
@@ -211,4 +224,65 @@ func TestFewResendAtOnceWhatFailed(t *testing.T) {
 			t.Errorf("sending again after the first request has ended: %d, want 200", answer.Code)
 		}
 	})
+}
+
+// What fails after a change does not hide the change: the customer gets the secret, and Changed is told.
+func TestWhatFailsAfterAChangeDoesNotHideIt(t *testing.T) {
+	for _, tt := range []struct {
+		name, fails, method, below string
+		body                       object // gets the version
+		status                     int
+		action                     portal.Action
+	}{
+		{"rotating", "CountByDestination", "POST", "/rotate", object{}, 200, portal.ActionRotate},
+		{"changing", "CountByDestination", "PATCH", "", object{"description": "CRM"}, 200, portal.ActionChange},
+		{"enabling", "CountByDestination", "PATCH", "", object{"enabled": true, "description": "CRM"}, 200, portal.ActionChange},
+		{"enabling a disabled one", "Document pause", "PATCH", "", object{"enabled": true, "description": "CRM"}, 500, portal.ActionChange},
+		{"deleting", "List", "DELETE", "?version=", nil, 200, portal.ActionDelete},
+		{"deleting a paused one", "Document pause", "DELETE", "?version=", nil, 200, portal.ActionDelete},
+	} {
+		inWorld(t, portal.Config{}, func(w *world) {
+			w.network.Receiver("https://acme.example/", "", step.Answer(503))
+			id, first := w.create("https://acme.example/")
+			w.forward("acme", "invoice.paid")
+			time.Sleep(3 * time.Hour) // the forwarder has disabled the endpoint
+			path := "/api/v1/endpoints/" + id
+			now := w.do(200, "GET", path, nil)
+			if now["state"] != "disabled" || now["enabled"] != false {
+				t.Fatalf("%s: the endpoint is %v, want disabled", tt.name, now)
+			}
+			version := now["version"].(string)
+			var body any
+			switch tt.method {
+			case "PATCH":
+				tt.body["version"] = version
+				fallthrough
+			case "POST":
+				body, version = tt.body, ""
+			}
+			w.changes = nil
+			w.store.fail(tt.fails)
+			answer := w.do(tt.status, tt.method, path+tt.below+version, body)
+			w.store.fail("")
+			if len(w.changes) != 1 || w.changes[0].Action != tt.action {
+				t.Errorf("%s: the changes are %v, want one", tt.name, w.changes)
+			}
+			d, secrets, err := w.tenants.Secrets(t.Context(), "acme/"+id)
+			switch tt.action {
+			case portal.ActionRotate:
+				if err != nil || len(secrets.StandardSecrets) != 2 || secrets.StandardSecrets[0].Reveal() != answer["secret"] || answer["secret"] == first {
+					t.Errorf("%s: the answer is %v, and its secret is not the newest one", tt.name, answer)
+				}
+			case portal.ActionChange:
+				if err != nil || d.Name != "CRM" {
+					t.Errorf("%s: the endpoint is %v, %v", tt.name, d, err)
+				}
+			case portal.ActionDelete:
+				w.do(404, "GET", path, nil)
+				if n, err := w.forwarder.Count(t.Context(), webhook.Query{States: []webhook.State{webhook.StateWaiting}}); err != nil || tt.fails != "List" && n != 0 {
+					t.Errorf("%s: %d deliveries wait, %v, want none", tt.name, n, err)
+				}
+			}
+		})
+	}
 }

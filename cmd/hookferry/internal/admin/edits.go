@@ -114,7 +114,11 @@ func (q *request) editAndShow(what string, must bool, change func(*tenants.Desti
 	if err := q.edit(what, must, change); err != nil {
 		return nil, err
 	}
-	return getDestination(q)
+	shown, err := getDestination(q)
+	if err != nil {
+		err = fmt.Errorf("it is %s, but cannot be read now: %w", what, err)
+	}
+	return shown, err
 }
 
 // checkSources refuses a name twice, and one that no source of the settings in use has. A document must

@@ -2,16 +2,24 @@ package admin
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // edited is the JSON document of a destination.
@@ -188,4 +196,48 @@ func TestDeletingADestinationKeepsOrDiscardsDeliveries(t *testing.T) {
 			t.Errorf("DELETE: %+v, and %d deliveries wait, want 2 discarded", got, waiting())
 		}
 	})
+}
+
+// A halfStore fails some of the calls that follow a change.
+type halfStore struct {
+	*memqueue.Store
+	broken atomic.Bool
+}
+
+var errHalf = errors.New("the disk is away")
+
+func (s *halfStore) Document(ctx context.Context, folder, name string) (store.Document, error) {
+	if folder == "pause" && s.broken.Load() {
+		return store.Document{}, errHalf
+	}
+	return s.Store.Document(ctx, folder, name)
+}
+
+func (s *halfStore) CountByDestination(ctx context.Context, ids ...string) iter.Seq2[store.DestinationCounts, error] {
+	if s.broken.Load() {
+		return func(yield func(store.DestinationCounts, error) bool) { yield(store.DestinationCounts{}, errHalf) }
+	}
+	return s.Store.CountByDestination(ctx, ids...)
+}
+
+// TestErrorsAfterAChangeSayThatItWasMade shows that an error of what follows a change does not hide the
+// change, and that a destination is deleted although its pause could not be removed.
+func TestErrorsAfterAChangeSayThatItWasMade(t *testing.T) {
+	half := &halfStore{Store: testkit.Must(memqueue.Open(memqueue.Config{}))}
+	s := newServerOf(t, half, inMemory(), func(*config.Settings) {}, nil)
+	path := acme + "/destinations/" + s.made("acme")
+	ask[api.Destination](s, 200, "PUT", editedPath, edited)
+	half.broken.Store(true)
+	for _, tt := range []struct {
+		name, method, path, body, want string
+	}{
+		{"of a destination", "PATCH", editedPath, `{"timeout": "3s"}`, "it is changed"},
+		{"of a tenant's destination", "PATCH", path, `{"timeout": "3s", "disabled": false}`, "it is changed"},
+	} {
+		if e := ask[api.Error](s, 500, tt.method, tt.path, tt.body); !strings.HasPrefix(e.Message, tt.want) {
+			t.Errorf("%s: the message is %q, want one that begins with %q", tt.name, e.Message, tt.want)
+		}
+	}
+	ask[api.Changed](s, 200, "DELETE", editedPath+"?waiting=discard", nil)
+	ask[api.Changed](s, 200, "DELETE", path+"?waiting=discard", nil)
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"net"
@@ -234,13 +235,15 @@ func changeTenantDestination(q *request, body *document) (any, error) {
 	if err == nil {
 		d, err = q.handler.config.Tenants.Update(q.http.Context(), d, q.by())
 	}
-	if _, asked := (*body)["disabled"]; err == nil && asked && !d.Disabled { // it may be the forwarder that has disabled it
-		err = q.handler.config.Forwarder.Resume(q.http.Context(), d.ID)
-	}
 	if err != nil {
 		return nil, err
 	}
 	q.changed(d.Tenant, d.ID)
+	if _, asked := (*body)["disabled"]; asked && !d.Disabled { // it may be the forwarder that has disabled it
+		if err := q.handler.config.Forwarder.Resume(q.http.Context(), d.ID); err != nil {
+			return nil, fmt.Errorf("it is changed, but may not be enabled: %w", err)
+		}
+	}
 	return destinationOf(&d, nil), nil
 }
 
