@@ -155,6 +155,8 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 		{"allow_msg_ttl", have.AllowMsgTTL, true},
 		{"allow_atomic", have.AllowAtomicPublish, true},
 		{"max_age", have.MaxAge, time.Duration(0)},
+		{"max_msgs", max(have.MaxMsgs, 0), int64(0)},
+		{"max_msg_size", max(have.MaxMsgSize, 0), int32(0)},
 		{"max_msgs_per_subject", max(have.MaxMsgsPerSubject, 0), int64(0)},
 		{"deny_purge", have.DenyPurge, false},
 		{"deny_delete", have.DenyDelete, false},

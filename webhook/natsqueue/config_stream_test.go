@@ -77,6 +77,8 @@ func TestOpenChecksStream(t *testing.T) {
 			"allow_direct":         func(c *jetstream.StreamConfig) { c.AllowDirect = false },
 			"version":              func(c *jetstream.StreamConfig) { c.Metadata[metaVersion] = "7" },
 			"allow_atomic":         func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false },
+			"max_msgs":             func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 },
+			"max_msg_size":         func(c *jetstream.StreamConfig) { c.MaxMsgSize = 64 << 10 },
 			"max_msgs_per_subject": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
 		} {
 			c := Config{Stream: "SPOILT-" + strings.ReplaceAll(strings.ToUpper(name), " ", "-")}

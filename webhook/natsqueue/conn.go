@@ -126,6 +126,8 @@ func (cn *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error)
 		seq, err = cn.publish(ctx, c)
 		if refused, ok := errors.AsType[*jetstream.APIError](err); ok {
 			err = refusal(refused)
+		} else if errors.Is(err, nats.ErrMaxPayload) {
+			err = fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 		}
 		if err == errChanged {
 			seq, err = cn.changedBy(ctx, c)
@@ -199,7 +201,7 @@ func refusal(e *jetstream.APIError) error {
 		return fmt.Errorf("%w: %s", store.ErrQueueFull, e.Description)
 	case codeBatchStored:
 		return errStored
-	case codeBatchTooLarge:
+	case codeBatchTooLarge, jetstream.JSErrCodeStreamMessageExceedsMaximum:
 		return fmt.Errorf("%w: %s", store.ErrTooLarge, e.Description)
 	case codeInProcess, codeBatchIncomplete:
 		return errAgain

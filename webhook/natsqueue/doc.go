@@ -13,7 +13,8 @@
 // The user of the connection has to be allowed to publish to $JS.API.>, $JS.FC.>, S.>, S_ASK.>
 // and _INBOX.>, and to subscribe to S_ASK.> and _INBOX.>, where S is the name of the stream. If the user may not
 // create streams, or if the account wants them of a certain size or place, create the stream
-// beforehand, with any subjects: Open configures a stream that has no messages. If JetStream or a
+// beforehand, with any subjects: Open configures a stream that has no messages. It refuses limits that
+// could lose or stop deliveries, such as max_age, max_msgs and max_msg_size. If JetStream or a
 // permission is missing, Open returns at once with an error that says so.
 //
 // # What it promises

@@ -2,6 +2,7 @@ package natsqueue
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -79,6 +80,87 @@ func TestMaxPayloadLoweredBelowADelivery(t *testing.T) {
 		if dead != 1 || left != 0 {
 			t.Errorf("%d dead letters, and %d deliveries with changes in memory; want 1 and 0", dead, left)
 		}
+	})
+}
+
+// While a record waits for the server, max_payload is lowered below it. The node divides the record,
+// and what fits into no message stays in memory.
+func TestMaxPayloadLoweredBelowARecord(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		var c cable
+		s.wrap = c.wrap
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		const n = 30
+		ds := deliveries("d", 0, n)
+		for i := range ds {
+			ds[i].Body = make([]byte, 3000)
+		}
+		ds[n-1].Body = make([]byte, 40<<10)
+		mustPut(t, q, ds...)
+		retry := fetch(t, q, n, "d")
+		for i := range retry {
+			retry[i].Tries, retry[i].Expires, retry[i].Due = 1, time.Now().Add(time.Hour), time.Now().Add(time.Minute)
+		}
+		c.cut(true)
+		if _, err := q.Settle(t.Context(), settlements(store.Retry, retry...)); err == nil {
+			t.Fatal("Settle without a server is no error")
+		}
+		options := s.options.Clone()
+		options.MaxPayload = 32 << 10
+		if err := s.ReloadOptions(options); err != nil {
+			t.Fatal(err)
+		}
+		c.cut(false)
+		until(t, "the retries are due", func() bool { return time.Since(retry[0].Due) > 0 })
+		for _, d := range fetch(t, q, n, "d") {
+			if d.Tries != 1 {
+				t.Errorf("delivery %s has %d tries, want 1", d.ID, d.Tries)
+			}
+		}
+	})
+}
+
+// Somebody has changed max_msg_size of the stream. The node divides its records. If the server refuses
+// even the outcome of one delivery, that is a failing step, until max_msg_size is raised again.
+func TestRecordsBeyondMaxMsgSize(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		log := new(lines)
+		q := ready(s.open(t, Config{Partitions: 1, Logger: slog.New(slog.NewTextHandler(log, nil))}))
+		defer q.Close()
+		limit := func(bytes int32) {
+			t.Helper()
+			stream := q.conn.stream.CachedInfo().Config
+			stream.MaxMsgSize = bytes
+			if _, err := q.conn.js.UpdateStream(t.Context(), stream); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const n = 30
+		for i := range n {
+			d := deliveries("d", i, 1)
+			d[0].Body = make([]byte, 3000)
+			mustPut(t, q, d...)
+		}
+		limit(10_000)
+		if _, err := q.tryPut(t.Context(), store.Delivery{Destination: "d", ID: "large", Type: "track", Body: make([]byte, 20_000)}); !errors.Is(err, store.ErrTooLarge) {
+			t.Errorf("Put beyond max_msg_size = %v, want ErrTooLarge", err)
+		}
+		settle(t, q, store.Retry, fetch(t, q, n, "d")...)
+		if log.count("keeps failing") > 0 || len(q.Failing()) > 0 {
+			t.Errorf("after records were divided, %v fails; want nothing", q.Failing())
+		}
+		limit(2000)
+		if _, err := q.Settle(t.Context(), settlements(store.Retry, fetch(t, q, n, "d")...)); err == nil {
+			t.Error("Settle beyond max_msg_size is no error")
+		}
+		until(t, "the step fails", func() bool { return !q.Failing()["record"].IsZero() })
+		if log.count("keeps failing") != 1 {
+			t.Error("there is no warning about the failing step")
+		}
+		limit(-1)
+		until(t, "the step works again", func() bool { return len(q.Failing()) == 0 })
+		settle(t, q, store.Done, fetch(t, q, n, "d")...)
 	})
 }
 

@@ -3,6 +3,7 @@ package natsqueue
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type recorder struct {
 	conn   *conn
 	life   *lifetime
 	index  *index
+	upkeep *store.Upkeep
 	writes *store.Batcher[write]
 }
 
@@ -94,7 +96,8 @@ func (rc *recorder) storeWrites(writes []*write) {
 }
 
 // record stores writes of one partition in records. It retries until it knows whether the stream
-// has them. If another node has written a record, that node owns the partition.
+// has them. If another node has written a record, that node owns the partition. If the server refuses
+// a record as too large, record makes a smaller one.
 func (rc *recorder) record(p *partition, writes []*write) {
 	var endings []*ending
 	release := false
@@ -103,26 +106,39 @@ func (rc *recorder) record(p *partition, writes []*write) {
 		release = release || w.release
 	}
 	var err error
-	begun, whole := false, false
-	for more := true; more && err == nil; more = len(endings) > 0 {
-		var d *draft
-		if d, endings = rc.compose(p, endings, release); d == nil {
-			break
-		}
-		for {
-			err = rc.conn.store(rc.life.ctx, &d.parcel)
-			if err == nil || errors.Is(err, errChanged) || sleep(rc.life.ctx, pause) != nil {
+	var d *draft
+	var left []*ending // not in d
+	room, failed, begun, whole := math.MaxInt, false, false, false
+	for !whole {
+		if d == nil {
+			if d, left = rc.compose(p, endings, release, room); d == nil {
+				err = nil // of an earlier draft: the partition is lost
 				break
 			}
 		}
-		switch {
-		case err == nil:
+		err = rc.conn.store(rc.life.ctx, &d.parcel)
+		if err == nil {
 			rc.recorded(p, d)
+			d, endings = nil, left
 			begun, whole = true, len(endings) == 0
-		case errors.Is(err, errChanged):
+			continue
+		}
+		if errors.Is(err, errChanged) {
 			p.taken()
 			err = nil
+			break
 		}
+		if sleep(rc.life.ctx, pause) != nil {
+			break
+		}
+		failed = true
+		rc.upkeep.Ran("record", "the outcomes of attempts are not stored, and soon nothing more is attempted; see whether the server is out of reach or refuses messages", err)
+		if errors.Is(err, store.ErrTooLarge) {
+			d, room = nil, d.size/2
+		}
+	}
+	if failed && err == nil {
+		rc.upkeep.Ran("record", "", nil)
 	}
 	for _, w := range writes {
 		w.err, w.begun, w.whole = err, begun, whole
@@ -136,15 +152,16 @@ type draft struct {
 	record  record
 	endings []*ending
 	unfit   []*ending // not in the record; see stay
+	size    int       // about how many bytes the endings have
 	dropped int
 	erased  uint64 // the last message with a delivery that the record erases
 	parcel  parcel
 }
 
-// compose returns a draft of a record with as many endings as fit, and the endings that are left.
-// With release, the record that leaves no endings gives the partition away. If the partition is
-// lost, there is no draft.
-func (rc *recorder) compose(p *partition, endings []*ending, release bool) (*draft, []*ending) {
+// compose returns a draft of a record with as many endings as fit into room bytes and into a message,
+// at least one, and the endings that are left. With release, the record that leaves no endings gives
+// the partition away. If the partition is lost, there is no draft.
+func (rc *recorder) compose(p *partition, endings []*ending, release bool, room int) (*draft, []*ending) {
 	rc.index.mu.Lock()
 	defer rc.index.mu.Unlock()
 	if p.state == lost {
@@ -152,22 +169,28 @@ func (rc *recorder) compose(p *partition, endings []*ending, release bool) (*dra
 	}
 	d := &draft{record: record{node: rc.conn.id, cursor: p.cursor}}
 	r := &d.record
-	size := 0
+	room = min(room, rc.conn.blockRoom())
 	taken := make(map[*entry]bool)
 	for ; len(endings) > 0; endings = endings[1:] {
 		e := endings[0]
 		if e.entry.block.entries[e.entry.i] != e.entry || e.from != nil && (e.from != e.entry.block || taken[e.entry]) {
 			continue // it has ended, or it is moved already
 		}
-		if e.unfit {
-			d.unfit = append(d.unfit, e)
+		size := len(e.record)
+		if e.from != nil { // movable compares the same size
+			size = int(e.entry.stored)
+		}
+		if e.unfit || size > rc.conn.recordRoom() {
+			if e.from == nil {
+				d.unfit = append(d.unfit, e)
+			}
 			continue
 		}
-		if taken[e.entry] || size > 0 && size+len(e.record) > rc.conn.blockRoom() || len(d.parcel.messages) == maxBuries || len(d.endings) == blockLen {
+		if taken[e.entry] || d.size > 0 && d.size+len(e.record) > room || len(d.parcel.messages) == maxBuries || len(d.endings) == blockLen {
 			break
 		}
 		taken[e.entry] = true
-		size += len(e.record) + 8
+		d.size += len(e.record) + 8
 		d.endings = append(d.endings, e)
 		r.ends = append(r.ends, ref{e.entry.block.seq, e.entry.i})
 		if e.erase {

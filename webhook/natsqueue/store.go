@@ -84,11 +84,12 @@ func assemble(c *conn) *Store {
 		conn: c, life: s.life, index: s.index, lease: s.lease, answers: s.answers, look: store.NewSignal(),
 		owned: make([]*partition, c.config.Partitions), seen: store.NewWindow(c.config.DedupMax, c.config.DedupWindow),
 	}
-	s.recorder = &recorder{conn: c, life: s.life, index: s.index}
+	upkeep := store.NewUpkeep("natsqueue", c.config.Logger)
+	s.recorder = &recorder{conn: c, life: s.life, index: s.index, upkeep: upkeep}
 	s.recorder.writes = store.NewBatcher(1, maxGroup, s.recorder.storeWrites)
 	s.cleaner = &cleaner{
 		conn: c, life: s.life, index: s.index, partitions: s.partitions, loader: s.loader, recorder: s.recorder,
-		upkeep: store.NewUpkeep("natsqueue", c.config.Logger),
+		upkeep: upkeep,
 	}
 	s.putter = &putter{conn: c, life: s.life, index: s.index, answers: s.answers, cleaner: s.cleaner}
 	s.putter.puts = store.NewBatcher(putters, maxGroup, s.putter.storePuts)
