@@ -61,6 +61,9 @@ func checkArguments(c *cobra.Command, args []string) error {
 
 // unexpected returns the error for an argument that c does not accept.
 func unexpected(c *cobra.Command, arg string) error {
+	if data := c.Flags().Lookup("data"); data != nil && c.HasParent() && c.Parent().Name() == "store" {
+		return usagef("unexpected argument %q; the data folder is a flag: --data %s", arg, arg)
+	}
 	if !c.HasSubCommands() {
 		return usagef("unexpected argument %q", arg)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -81,7 +82,7 @@ func TestWrongCalls(t *testing.T) {
 		{"erase-user|u1", "erase what is stored of 1 user? There is no terminal to answer on: add --yes", exitUsage},
 		{"config|check", "want FILE, as in 'hookferry config check FILE'", exitUsage},
 		{"config|example|acme", `unexpected argument "acme"`, exitUsage},
-		{"store|check|" + dir, `unexpected argument "` + dir, exitUsage},
+		{"store|check|" + dir, fmt.Sprintf("unexpected argument %q; the data folder is a flag: --data %s", dir, dir), exitUsage},
 		{"store|check|--data|" + missing, "filequeue: open " + missing, exitFailure},
 		{"store|rescue|--data|" + missing, "--to: want", exitUsage},
 		{"key|new", "want FILE, as in 'hookferry key new FILE'", exitUsage},
