@@ -61,9 +61,15 @@ type answer struct {
 	Done    int     // how many refs of the question, from the first on, it is about
 	Changed int
 	Claimed int
+	Missed  int // to erase: how many have changed since they were listed, or are being revived
 	Error   string
 	Full    bool // the error is store.ErrQueueFull
 	Again   bool // another node has taken over the partition before anything was done: ask that node
+}
+
+// add adds the counts of an answer about changes.
+func (a *answer) add(b answer) {
+	a.Changed, a.Claimed, a.Missed = a.Changed+b.Changed, a.Claimed+b.Claimed, a.Missed+b.Missed
 }
 
 // A found is a delivery in an answer. If the owner does not have it, the State is empty.
@@ -244,7 +250,7 @@ func (ak *asker) change(ctx context.Context, p *partition, q *question) (a answe
 	}
 	w := newWrite(p)
 	begin := func(ds []*store.Delivery) error {
-		a.Claimed = ak.begin(w, entries, ds, q)
+		a.Claimed, a.Missed = ak.begin(w, entries, dead, ds, q)
 		return nil
 	}
 	if q.Change == changeDiscard {
@@ -264,18 +270,25 @@ func (ak *asker) change(ctx context.Context, p *partition, q *question) (a answe
 		}
 	}
 	if err == nil {
-		var n int
-		n, err = ak.letters.change(ctx, q.Refs, dead, q)
-		a.Changed += n
+		var n, missed int
+		n, missed, err = ak.letters.change(ctx, p, q.Refs, dead, q)
+		a.Changed, a.Missed = a.Changed+n, a.Missed+missed
 	}
 	return a, err
 }
 
-// begin adds to w the endings of those entries that q changes, and returns how many it does not change
-// because they are claimed. ds has their deliveries, unless q discards them. The index is locked.
-func (ak *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *question) (claimed int) {
+// begin adds to w the endings of those entries that q changes. It returns how many it does not change
+// because they are claimed, and how many deliveries are neither an entry nor dead any more. ds has the
+// deliveries, unless q discards them. The index is locked.
+func (ak *asker) begin(w *write, entries []*entry, dead []*letter, ds []*store.Delivery, q *question) (claimed, missed int) {
 	for i, e := range entries {
-		if e == nil || !e.waits() || q.Change == changeErase && (ds[i] == nil || ds[i].User != q.Query.User) {
+		if e == nil || !e.waits() {
+			if dead[i] == nil {
+				missed++
+			}
+			continue
+		}
+		if q.Change == changeErase && ds[i].User != q.Query.User {
 			continue
 		}
 		if e.claim != 0 {
@@ -298,7 +311,7 @@ func (ak *asker) begin(w *write, entries []*entry, ds []*store.Delivery, q *ques
 		end.news, end.erase = !behind, q.Change == changeErase
 		w.endings = append(w.endings, end)
 	}
-	return claimed
+	return claimed, missed
 }
 
 // about asks the owners of refs the question q about them, in questions of a bounded size, and passes
@@ -334,10 +347,11 @@ func (ak *asker) about(ctx context.Context, q question, refs []store.Ref, use fu
 	return failed
 }
 
-// changeAll makes the change of q to the deliveries with these refs, without repetitions.
-func (ak *asker) changeAll(ctx context.Context, q question, refs []store.Ref) (n, claimed int, err error) {
-	err = ak.about(ctx, q, refs, func(a answer, _ []store.Ref) { n, claimed = n+a.Changed, claimed+a.Claimed })
-	return n, claimed, err
+// changeAll makes the change of q to the deliveries with these refs, without repetitions. It returns the
+// counts of all answers.
+func (ak *asker) changeAll(ctx context.Context, q question, refs []store.Ref) (sum answer, err error) {
+	err = ak.about(ctx, q, refs, func(a answer, _ []store.Ref) { sum.add(a) })
+	return sum, err
 }
 
 // read reads the deliveries with these refs. The result lacks those that do not exist.

@@ -126,17 +126,46 @@ func (lt *letters) read(ctx context.Context, all []*letter) ([]*jetstream.RawStr
 	return messages, err
 }
 
-// change revives, discards or erases dead letters, and returns their number. Elements of all may be
-// nil. It revives dead letters with the same key one after the other.
-func (lt *letters) change(ctx context.Context, refs []store.Ref, all []*letter, q *question) (n int, err error) {
+// take reports whether the caller may revive or erase the dead letter x: it is still there, and no other
+// call does so now. A revival stores a fresh delivery before it deletes the dead letter, and an erasure
+// between the two would miss that delivery. Afterwards the caller calls give.
+func (p *partition) take(ref store.Ref, x *letter) bool {
+	p.index.mu.Lock()
+	defer p.index.mu.Unlock()
+	if p.state != lost && (p.busy[x] || p.letter(ref) != x) {
+		return false
+	}
+	p.busy[x] = true
+	return true
+}
+
+func (p *partition) give(x *letter) {
+	p.index.mu.Lock()
+	defer p.index.mu.Unlock()
+	delete(p.busy, x)
+}
+
+// change revives, discards or erases dead letters of p. Elements of all may be nil. It revives dead
+// letters with the same key one after the other. It returns how many it has changed, and how many it
+// has missed because another call has changed them or is about to.
+func (lt *letters) change(ctx context.Context, p *partition, refs []store.Ref, all []*letter, q *question) (n, missed int, err error) {
 	messages := make([]*jetstream.RawStreamMsg, len(all))
 	if q.Change != changeDiscard {
 		if messages, err = lt.read(ctx, all); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	var mu sync.Mutex
 	change := func(i int) error {
+		if q.Change != changeDiscard {
+			if !p.take(refs[i], all[i]) {
+				mu.Lock()
+				defer mu.Unlock()
+				missed++
+				return nil
+			}
+			defer p.give(all[i])
+		}
 		gone, failed := lt.changeOne(ctx, all[i], messages[i], q)
 		if gone {
 			lt.index.forget(refs[i], all[i])
@@ -172,7 +201,7 @@ func (lt *letters) change(ctx context.Context, refs []store.Ref, all []*letter, 
 		})
 	}
 	wg.Wait()
-	return n, err
+	return n, missed, err
 }
 
 // changeOne changes a dead letter, and reports whether it has. m is its message, unless it is discarded.

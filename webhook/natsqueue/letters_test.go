@@ -148,3 +148,95 @@ func TestRetryOnAFullStore(t *testing.T) {
 		}
 	})
 }
+
+// A readConn calls read with what the server sends, before the client gets it.
+type readConn struct {
+	net.Conn
+	read func([]byte)
+}
+
+func (c *readConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read(b[:n])
+	return n, err
+}
+
+// Another call revives a dead letter after Erase has listed it. Erase finds the fresh delivery.
+func TestEraseFindsWhatIsRevivedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		var during atomic.Pointer[func([]byte)]
+		s.wrap = func(conn net.Conn) (net.Conn, error) {
+			return &readConn{conn, func(b []byte) {
+				if f := during.Load(); f != nil {
+					(*f)(b)
+				}
+			}}, nil
+		}
+		other, owner, _ := apart(t, s)
+		name := "a name that nothing else has"
+		for owner.partitions.ready(owner.conn.config.partition(name)) == nil {
+			name += "."
+		}
+		d := deliveries(name, 0, 1)
+		d[0].User = "ann"
+		mustPut(t, owner, d...)
+		settle(t, owner, store.Bury, fetch(t, owner, 1, name)...)
+		dead := list(t, other, store.Query{})[0]
+		revive := func(b []byte) {
+			// The first message with the name is the answer with the list.
+			if bytes.Contains(b, []byte(name)) && during.Swap(nil) != nil {
+				if n, err := owner.Revive(t.Context(), dead.Ref()); n != 1 || err != nil {
+					t.Errorf("Revive = %d, %v; want 1", n, err)
+				}
+			}
+		}
+		during.Store(&revive)
+		if n, claimed, err := other.Erase(t.Context(), "ann"); n != 1 || claimed != 0 || err != nil || during.Load() != nil {
+			t.Errorf("Erase = %d, %d, %v; want 1, 0", n, claimed, err)
+		}
+		if left := list(t, owner, store.Query{}); len(left) > 0 {
+			t.Errorf("after Erase, %d deliveries of the user are %v", len(left), left[0].State)
+		}
+	})
+}
+
+// Erase waits for another call that is reviving a dead letter, because its fresh delivery may not be in
+// the list yet. Revive leaves alone what another call is erasing.
+func TestEraseWaitsForARevival(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		d := deliveries("d", 0, 1)
+		d[0].User = "ann"
+		mustPut(t, q, d...)
+		settle(t, q, store.Bury, fetch(t, q, 1, "d")...)
+		ref := list(t, q, store.Query{})[0].Ref()
+		p := partitionOf(q)
+		q.index.mu.Lock()
+		x := p.letter(ref)
+		q.index.mu.Unlock()
+		if !p.take(ref, x) {
+			t.Fatal("the dead letter cannot be taken")
+		}
+		if n, err := q.Revive(t.Context(), ref); n != 0 || err != nil {
+			t.Errorf("Revive of a dead letter that another call has taken = %d, %v; want 0", n, err)
+		}
+		erased := make(chan int)
+		go func() {
+			n, _, err := q.Erase(t.Context(), "ann")
+			if err != nil {
+				t.Error(err)
+			}
+			erased <- n
+		}()
+		select {
+		case <-erased:
+			t.Fatal("Erase has not waited")
+		case <-time.After(time.Second): // of the bubble's time
+		}
+		p.give(x)
+		if n := <-erased; n != 1 {
+			t.Errorf("Erase = %d, want 1", n)
+		}
+	})
+}

@@ -47,11 +47,12 @@ type partition struct {
 	last    uint64 // the sequence of this node's latest record
 	dropped []ref  // duplicates that are not in a record yet
 	lanes   map[string]*lane
-	order   []*block     // by sequence
-	keys    []keyMessage // by sequence
-	bytes   int64        // bytes of the blocks
-	alive   int64        // bytes of the waiting entries
-	erased  uint64       // messages up to this sequence have bytes of an erased user
+	order   []*block         // by sequence
+	keys    []keyMessage     // by sequence
+	bytes   int64            // bytes of the blocks
+	alive   int64            // bytes of the waiting entries
+	busy    map[*letter]bool // see take
+	erased  uint64           // messages up to this sequence have bytes of an erased user
 }
 
 // A block is a message of the log.

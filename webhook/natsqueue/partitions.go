@@ -75,7 +75,7 @@ func (ps *partitions) announce() error { return ps.conn.nc.Publish(ps.conn.confi
 
 // new returns the partition n, which this node is about to take.
 func (ps *partitions) new(n int) *partition {
-	p := &partition{conn: ps.conn, index: ps.index, set: ps, n: n, prefix: ps.conn.config.prefix(n), ready: make(chan struct{}), listed: make(chan struct{}), lanes: make(map[string]*lane)}
+	p := &partition{conn: ps.conn, index: ps.index, set: ps, n: n, prefix: ps.conn.config.prefix(n), ready: make(chan struct{}), listed: make(chan struct{}), lanes: make(map[string]*lane), busy: make(map[*letter]bool)}
 	p.live, p.end = context.WithCancel(ps.life.ctx)
 	return p
 }

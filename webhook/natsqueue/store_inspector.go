@@ -153,11 +153,10 @@ func (s *Store) change(ctx context.Context, what, change string, refs []store.Re
 		seen[r] = true
 		return twice
 	})
-	_, err = call(ctx, s.life, what, func() (_ struct{}, err error) {
-		n, claimed, err = s.asker.changeAll(ctx, question{Kind: askChange, Change: change}, refs)
-		return struct{}{}, err
+	sum, err := call(ctx, s.life, what, func() (answer, error) {
+		return s.asker.changeAll(ctx, question{Kind: askChange, Change: change}, refs)
 	})
-	return n, claimed, err
+	return sum.Changed, sum.Claimed, err
 }
 
 // Erase implements store.Inspector. When it returns, the bytes of erased deliveries may still be in
@@ -166,20 +165,36 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")
 	}
-	_, err = call(ctx, s.life, "erasing deliveries", func() (_ struct{}, err error) {
-		// What is revived meanwhile comes at the end of the list.
-		q := question{Kind: askChange, Change: changeErase, Query: store.Query{User: user, Oldest: true}}
-		m := s.asker.merge(&q.Query, 0, pageLen)
+	_, err = call(ctx, s.life, "erasing deliveries", func() (struct{}, error) {
 		for {
-			refs, err := m.next(ctx, pageLen)
-			if err != nil || len(refs) == 0 {
+			sum, err := s.eraseOnce(ctx, user)
+			erased, claimed = erased+sum.Changed, sum.Claimed
+			if err != nil || sum.Missed == 0 {
 				return struct{}{}, err
 			}
-			n, passed, err := s.asker.changeAll(ctx, q, refs)
-			if erased, claimed = erased+n, claimed+passed; err != nil {
+			if err = sleep(ctx, behind); err != nil {
 				return struct{}{}, err
 			}
 		}
 	})
 	return erased, claimed, err
+}
+
+// eraseOnce erases what is in the list of the user's deliveries. A dead letter that is revived meanwhile
+// is a new delivery at the end of that list, maybe behind where this list has ended. Then the dead letter
+// counts as Missed, and the caller has to erase once more.
+func (s *Store) eraseOnce(ctx context.Context, user string) (sum answer, err error) {
+	q := question{Kind: askChange, Change: changeErase, Query: store.Query{User: user, Oldest: true}}
+	m := s.asker.merge(&q.Query, 0, pageLen)
+	for {
+		refs, err := m.next(ctx, pageLen)
+		if err != nil || len(refs) == 0 {
+			return sum, err
+		}
+		a, err := s.asker.changeAll(ctx, q, refs)
+		sum.add(a)
+		if err != nil {
+			return sum, err
+		}
+	}
 }
