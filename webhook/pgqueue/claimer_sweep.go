@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -14,122 +13,206 @@ import (
 // chunkPage is how many chunks are read at once.
 const chunkPage = 16
 
-// sweepUser sweeps every chunk whose bytes contain a user id. Between two pages, this node fetches and
-// settles.
-func (cl *claimer) sweepUser(ctx context.Context, user string, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
-	for after := int64(0); ; {
+// A sweep settles the deliveries in some chunks for which f returns Done, which here removes them,
+// or Retry. It claims the chunks that no node has claimed, settles deliveries in chunks of this
+// node, and gives back what it has claimed.
+type sweep struct {
+	*claimer
+	f       func(*store.Delivery) store.Verdict
+	changed int             // how many deliveries it has settled
+	skipped map[uint64]bool // the numbers of claimed deliveries for which f does not return 0
+}
+
+func (cl *claimer) newSweep(f func(*store.Delivery) store.Verdict) *sweep {
+	return &sweep{claimer: cl, f: f, skipped: make(map[uint64]bool)}
+}
+
+// removed counts a delivery that the caller has removed from another table.
+func (s *sweep) removed(seq uint64) {
+	s.changed++
+	delete(s.skipped, seq)
+}
+
+// user sweeps every chunk behind the id after whose bytes contain a user id.
+func (s *sweep) user(ctx context.Context, user string, after int64) error {
+	for {
 		// This query may read the whole table. So it is not in the transaction that claims chunks.
-		ids, err := collect(ctx, cl.db.pool, pgx.RowTo[int64], cl.db.in(withUserSQL), after, []byte(user), chunkPage)
+		ids, err := collect(ctx, s.db.pool, pgx.RowTo[int64], s.db.in(withUserSQL), after, []byte(user), chunkPage)
 		if err != nil || len(ids) == 0 {
-			return changed, claimed, err
+			return err
 		}
-		n, skipped, err := cl.sweep(ctx, ids, f)
-		if changed, claimed = changed+n, claimed+skipped; err != nil {
-			return changed, claimed, err
+		gone, err := s.chunks(ctx, ids)
+		if err != nil {
+			return err
 		}
-		after = ids[len(ids)-1]
+		// What a chunk had that is gone may be in a later one now, which the query has not seen.
+		if after = ids[len(ids)-1]; gone != 0 {
+			after = gone
+		}
 	}
 }
 
 const withUserSQL = `SELECT id FROM S.chunk WHERE id > $1 AND position($2::bytea IN items) > 0 ORDER BY id LIMIT $3`
 
-// sweep settles the deliveries in some chunks for which f returns Done, which here removes them, or Retry.
-// It counts them, and those that are claimed already and for which f does not return 0. It claims the
-// chunks that no node has claimed, settles deliveries in chunks of this node, and gives back what it has
-// claimed. Meanwhile this node hands out only deliveries that it puts itself.
-func (cl *claimer) sweep(ctx context.Context, ids []int64, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
-	defer cl.memory.hearAny()
-	for _, held := range []*semaphore.Weighted{cl.fetching, cl.settling} {
-		if err := held.Acquire(ctx, 1); err != nil {
-			return 0, 0, err
-		}
-		defer held.Release(1)
-	}
+// chunks sweeps the chunks with these ids, which are in order. It returns the first of them that is
+// gone, or 0. If a delivery of that one still waits, then in a chunk with a greater id.
+func (s *sweep) chunks(ctx context.Context, ids []int64) (gone int64, err error) {
+	defer s.memory.hearAny()
 	for err == nil && len(ids) > 0 {
-		var n, skipped int
-		n, skipped, ids, err = cl.sweepOnce(ctx, ids, f)
-		changed, claimed = changed+n, claimed+skipped
+		var first int64
+		first, ids, err = s.once(ctx, ids)
+		if gone == 0 || first != 0 && first < gone {
+			gone = first
+		}
 	}
-	return changed, claimed, err
+	return gone, err
 }
 
-// sweepOnce does what sweep says. It returns the ids of chunks that were released meanwhile, so that
-// they have to be swept again.
-func (cl *claimer) sweepOnce(ctx context.Context, ids []int64, f func(*store.Delivery) store.Verdict) (changed, claimed int, again []int64, err error) {
-	chunks, err := cl.claim(ctx, func(*pgx.Batch) {}, sweepSQL, ids)
+// worthwhile sweeps those of some chunks in which f changes something, and reports whether any of
+// the chunks is gone. It reads them first, which delays no other calls.
+func (s *sweep) worthwhile(ctx context.Context, ids []int64) (gone bool, err error) {
+	all, err := collect(ctx, s.db.pool, scanChunk, s.db.in(chunksSQL), ids)
 	if err != nil {
-		return 0, 0, nil, err
+		return false, err
 	}
-	if changed, again, err = cl.removeBehind(ctx, chunks, f); err != nil {
-		return changed, 0, nil, err
+	gone, ids = len(all) < len(ids), nil
+	for _, c := range all {
+		changes := false
+		for _, r := range s.memory.records([]*chunk{c}) {
+			switch verdict := s.f(&r.Delivery); {
+			case verdict == 0:
+			case r.State == store.StateClaimed:
+				s.skipped[r.Seq] = true
+			default:
+				changes = changes || verdict == store.Done || verdict == store.Retry && r.State == store.StateWaiting
+			}
+		}
+		if changes {
+			ids = append(ids, c.id)
+		}
 	}
+	if len(ids) == 0 {
+		return gone, nil
+	}
+	first, err := s.chunks(ctx, ids)
+	return gone || first != 0, err
+}
+
+// once does what chunks says. It returns the ids of chunks that were released meanwhile, so that
+// they have to be swept again. Fetch waits only until once has the deliveries in hand, and Settle
+// only until their outcomes are stored.
+func (s *sweep) once(ctx context.Context, ids []int64) (gone int64, again []int64, err error) {
+	if err := s.fetching.Acquire(ctx, 1); err != nil {
+		return 0, nil, err
+	}
+	var chunks []*chunk
+	err = afterDeadlock(func() error {
+		chunks, err = s.claim(ctx, func(*pgx.Batch) {}, sweepSQL, ids)
+		return err
+	})
 	var items []*item
 	var ss []store.Settlement
-	cl.memory.mu.Lock()
+	if err == nil {
+		again, err = s.removeBehind(ctx, chunks)
+		items, ss = s.take(chunks)
+	}
+	s.fetching.Release(1)
+	n := 0
+	if err == nil && len(ss) > 0 {
+		n, err = s.settle(ctx, ss)
+	}
+	if n < len(items) {
+		// A Fetch that has begun may not have reconciled since the error, so it may not get these.
+		s.fetching.Acquire(context.WithoutCancel(ctx), 1) // fails only if ctx is done
+		defer s.fetching.Release(1)
+	}
+	s.memory.mu.Lock()
+	s.memory.takeBack(items[n:]...)
+	for _, c := range chunks {
+		if c.owner == 0 {
+			c.used = time.Time{} // so that release gives it back
+		}
+	}
+	s.memory.mu.Unlock()
+	if err == nil {
+		err = afterDeadlock(func() error { return s.release(ctx, idleClaim) })
+	}
+	for _, id := range ids {
+		if !slices.ContainsFunc(chunks, func(c *chunk) bool { return c.id == id }) {
+			return id, again, err
+		}
+	}
+	return 0, again, err
+}
+
+// take claims those deliveries in chunks that are to be settled, and returns their settlements.
+func (s *sweep) take(chunks []*chunk) (items []*item, ss []store.Settlement) {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
 	for _, c := range chunks {
 		if c.owner == behind {
 			continue
 		}
-		own, mine := cl.memory.chunks[c.id]
+		own, mine := s.memory.chunks[c.id]
 		if mine {
 			c = own
 		}
 		for j := range c.items {
 			it := &c.items[j]
 			d := it.d
-			verdict := f(&d)
+			verdict := s.f(&d)
 			switch {
 			case it.state == settled || it.state == damaged || verdict == 0:
 			case !mine || it.state != free:
-				claimed++
+				s.skipped[d.Seq] = true
 			case verdict != store.Return:
-				d.Claim = cl.memory.hand(it)
+				d.Claim = s.memory.hand(it)
 				items, ss = append(items, it), append(ss, store.Settlement{Verdict: verdict, Delivery: d})
 			}
 		}
 	}
-	cl.memory.mu.Unlock()
-	n, err := cl.settleAll(ctx, ss, false)
-	changed += n
-	cl.memory.mu.Lock()
-	cl.memory.takeBack(items[n:]...)
-	for _, c := range chunks {
-		if c.owner == 0 {
-			c.used = time.Time{} // so that release gives it back
-		}
+	return items, ss
+}
+
+// settle stores settlements and returns their number.
+func (s *sweep) settle(ctx context.Context, ss []store.Settlement) (n int, err error) {
+	if err := s.settling.Acquire(ctx, 1); err != nil {
+		return 0, err
 	}
-	cl.memory.mu.Unlock()
-	if err == nil {
-		err = cl.release(ctx, idleClaim)
+	defer s.settling.Release(1)
+	n, err = s.settleAll(ctx, ss, false)
+	for i := range ss[:n] {
+		s.removed(ss[i].Delivery.Seq)
 	}
-	return changed, claimed, again, err
+	return n, err
 }
 
 // removeBehind removes those of some chunks that are behind another one, and for which f returns Done. It
-// returns how many it has removed, and the ids of those that are not behind any more.
-func (cl *claimer) removeBehind(ctx context.Context, chunks []*chunk, f func(*store.Delivery) store.Verdict) (n int, released []int64, err error) {
+// returns the ids of those that are not behind any more.
+func (s *sweep) removeBehind(ctx context.Context, chunks []*chunk) (released []int64, err error) {
 	for _, c := range chunks {
 		for i := range c.items {
-			if d := c.items[i].d; c.owner == behind && c.items[i].state == free && f(&d) == store.Done {
+			if d := c.items[i].d; c.owner == behind && c.items[i].state == free && s.f(&d) == store.Done {
 				released = append(released, c.id)
 			}
 		}
 	}
 	if len(released) == 0 {
-		return 0, nil, nil
+		return nil, nil
 	}
 	type row struct {
 		ID     int64
 		Outbox bool
 	}
-	removed, err := collect(ctx, cl.db.pool, pgx.RowToStructByPos[row], cl.db.in(removeBehindSQL), released)
+	removed, err := collect(ctx, s.db.pool, pgx.RowToStructByPos[row], s.db.in(removeBehindSQL), released)
 	for _, r := range removed {
 		released = slices.DeleteFunc(released, func(id int64) bool { return id == r.ID })
 		if r.Outbox {
-			cl.firstClaims.Add(1)
+			s.firstClaims.Add(1)
 		}
 	}
-	return len(removed), released, err
+	s.changed += len(removed)
+	return released, err
 }
 
 const removeBehindSQL = `DELETE FROM S.chunk c USING unnest($1::bigint[]) u (id)

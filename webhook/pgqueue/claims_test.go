@@ -129,15 +129,15 @@ func TestLostAnswerOfSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, _, err := q.claimer.sweep(t.Context(), ids, func(d *store.Delivery) store.Verdict {
+	sw := q.claimer.newSweep(func(d *store.Delivery) store.Verdict {
 		deaf.Store(true)
 		if d.ID == "0" {
 			return store.Done
 		}
 		return store.Return
 	})
-	if n != 0 || err == nil {
-		t.Fatalf("sweep = %d, %v; want an error, because the answer was lost", n, err)
+	if _, err := sw.chunks(t.Context(), ids); sw.changed != 0 || err == nil {
+		t.Fatalf("sweep of %d deliveries, %v; want none and an error, because the answer was lost", sw.changed, err)
 	}
 	deaf.Store(false)
 	ds, err := q.Fetch(t.Context(), []store.Want{{Destination: "crm", Max: 2}}, 1<<20, nil)

@@ -180,6 +180,17 @@ func hasCode(err error, codes ...string) bool {
 	return ok && slices.Contains(codes, failed.Code)
 }
 
+// afterDeadlock runs f, a transaction, and again if PostgreSQL has rolled it back because of a
+// deadlock with another one. It gives up after five deadlocks.
+func afterDeadlock(f func() error) (err error) {
+	for range 5 {
+		if err = f(); !hasCode(err, deadlockDetected) {
+			break
+		}
+	}
+	return err
+}
+
 // A lineError has the text of an error of the driver on one line.
 type lineError struct{ error }
 

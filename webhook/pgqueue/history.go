@@ -174,11 +174,12 @@ func (h *history) scanKept(r pgx.CollectableRow) (k keptRow, err error) {
 
 const keptSQL = `SELECT part, first, last, items FROM S.kept WHERE last = ANY ($1::bigint[])`
 
-// remove removes the deliveries that match from the rows with these last numbers. It locks rows in the order of
-// their last numbers, and then their partitions in order, so that two calls do not deadlock.
-func (h *history) remove(ctx context.Context, lasts []int64, match func(*store.Record) bool) (removed int, err error) {
+// remove removes the deliveries that match from the rows with these last numbers, and returns their
+// numbers. It locks rows in the order of their last numbers, and then their partitions in order, so
+// that two calls do not deadlock.
+func (h *history) remove(ctx context.Context, lasts []int64, match func(*store.Record) bool) (removed []uint64, err error) {
 	for some := range slices.Chunk(lasts, chunkPage) {
-		n := 0
+		var seqs []uint64
 		err := pgx.BeginFunc(ctx, h.db.pool, func(tx pgx.Tx) error {
 			rows, err := collect(ctx, tx, h.scanKept, h.db.in(keptSQL+` ORDER BY last FOR UPDATE`), some)
 			if err != nil {
@@ -187,31 +188,31 @@ func (h *history) remove(ctx context.Context, lasts []int64, match func(*store.R
 			slices.SortStableFunc(rows, func(x, y keptRow) int { return cmp.Compare(x.part, y.part) })
 			b := newBatch()
 			for _, k := range rows {
-				n += h.strike(b, k, match)
+				seqs = append(seqs, h.strike(b, k, match)...)
 			}
 			return tx.SendBatch(ctx, b).Close()
 		})
 		if err != nil {
 			return removed, err
 		}
-		removed += n
+		removed = append(removed, seqs...)
 	}
 	return removed, nil
 }
 
-// strike queues the statements that remove the deliveries that match from a row. It returns their number.
+// strike queues the statements that remove the deliveries that match from a row. It returns their numbers.
 // The row keeps its first and last number, by which other calls may be about to find it.
-func (h *history) strike(b *pgx.Batch, k keptRow, match func(*store.Record) bool) (n int) {
+func (h *history) strike(b *pgx.Batch, k keptRow, match func(*store.Record) bool) (seqs []uint64) {
 	var size int64
 	left := slices.DeleteFunc(k.records, func(r store.Record) bool {
 		gone := match(&r)
 		if gone {
-			n, size = n+1, size+r.Size()
+			seqs, size = append(seqs, r.Seq), size+r.Size()
 		}
 		return gone
 	})
-	if n == 0 {
-		return 0
+	if len(seqs) == 0 {
+		return nil
 	}
 	if drafts, _ := keptDrafts(left); len(drafts) == 0 {
 		b.Queue(h.db.in(`DELETE FROM S.kept WHERE part = $1 AND last = $2`), k.part, k.last)
@@ -221,8 +222,8 @@ func (h *history) strike(b *pgx.Batch, k keptRow, match func(*store.Record) bool
 		b.Queue(h.db.in(`UPDATE S.kept SET n = $3, size = $4, numbers = $5::text::int[], keys = $6::text::int[], items = $7
 WHERE part = $1 AND last = $2`), k.part, k.last, len(d.entries), d.keptSize(), numbers, d.keptKeys(), compress(d.data))
 	}
-	b.Queue(h.db.in(`UPDATE S.ring SET n = n - $2, size = size - $3 WHERE part = $1`), k.part, n, size)
-	return n
+	b.Queue(h.db.in(`UPDATE S.ring SET n = n - $2, size = size - $3 WHERE part = $1`), k.part, len(seqs), size)
+	return seqs
 }
 
 // rotate makes room for new deliveries, in place of those that are too old. The first call of the function

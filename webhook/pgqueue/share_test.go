@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -239,43 +240,194 @@ func TestSearchIsRepeatedWithinAMinute(t *testing.T) {
 	})
 }
 
-// If another node buries a delivery of the user during Erase, the dead letter is erased.
+// If another node buries a delivery of the user during Erase, the dead letter is erased, also if it
+// is revived behind the sweep.
 func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
-	c := Config{Schema: schemaOf(t.TempDir())}
-	a, b := openWith(t, c), openWith(t, c)
-	defer a.Close()
-	defer b.Close()
+	for _, revived := range []bool{false, true} {
+		t.Run(fmt.Sprint("revived=", revived), func(t *testing.T) {
+			c := Config{Schema: schemaOf(t.TempDir())}
+			a, b := openWith(t, c), openWith(t, c)
+			defer a.Close()
+			defer b.Close()
+			ctx := t.Context()
+			ds := deliveries("crm", 0, 1)
+			ds[0].User = "u1"
+			putAll(t, b, ds...)
+			ds = fetchUntil(t, b, 1, "crm")
+			a.claimer.claiming.Lock() // the sweep of Erase waits
+			type result struct {
+				erased, claimed int
+				err             error
+			}
+			ended := make(chan result, 1)
+			go func() {
+				erased, claimed, err := a.Erase(ctx, "u1")
+				ended <- result{erased, claimed, err}
+			}()
+			testkit.Until(t, "Erase has begun", func() bool {
+				idle := a.claimer.fetching.TryAcquire(1)
+				if idle {
+					a.claimer.fetching.Release(1)
+				}
+				return !idle
+			})
+			settleAll(t, b, store.Bury, ds)
+			if revived {
+				tx := putTx(t, b, pgx.ReadCommitted, store.Delivery{Destination: "crm", ID: "again", User: "u1", Accepted: ds[0].Accepted, Due: ds[0].Due})
+				if _, err := tx.Exec(ctx, b.db.in("DELETE FROM S.dead")); err != nil {
+					t.Fatal(err)
+				}
+				a.claimer.claiming.Unlock()
+				waitForTx(t, a)
+				if err := tx.Commit(ctx); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				a.claimer.claiming.Unlock()
+			}
+			if r := <-ended; r != (result{1, 0, nil}) {
+				t.Errorf("Erase = %+v, want that the delivery is erased", r)
+			}
+			if c, err := a.Count(ctx); err != nil || c.Dead != 0 || c.Waiting != 0 {
+				t.Errorf("Count = %+v, %v; want no dead letter, and none waiting", c, err)
+			}
+		})
+	}
+}
+
+// A delivery whose chunk is replaced by another one, as by a retry or by upkeep, is found there, also
+// if the id of that chunk is smaller than the id of one that was found before.
+func TestSweepFindsChunksThatMove(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		call func(s *Store, refs []store.Ref) (n, claimed int, err error)
+	}{
+		{"Erase", func(s *Store, _ []store.Ref) (int, int, error) { return s.Erase(context.Background(), "u1") }},
+		{"Discard", func(s *Store, refs []store.Ref) (int, int, error) { return s.Discard(context.Background(), refs...) }},
+		{"Hasten", func(s *Store, refs []store.Ref) (int, int, error) { return s.Hasten(context.Background(), refs...) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+			defer s.Close()
+			ctx := t.Context()
+			ds := deliveries("crm", 0, 2)
+			for i := range ds {
+				ds[i].User, ds[i].Due = "u1", time.Now().Add(time.Hour)
+			}
+			putAll(t, s, ds[0])
+			tx, err := s.db.pool.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(ctx)
+			if _, err := tx.Exec(ctx, s.db.in(`WITH moved AS (DELETE FROM S.chunk RETURNING *)
+INSERT INTO S.chunk SELECT part, nextval('S.ids') * 4 + part, destination, retry, due, node, waiting, done, reason, outbox, first, last, accepted, numbers, key, items FROM moved`)); err != nil {
+				t.Fatal(err)
+			}
+			putAll(t, s, ds[1])
+			type result struct {
+				n, claimed int
+				err        error
+			}
+			ended := make(chan result, 1)
+			listed := refs(listAll(t, s, store.Query{}))
+			go func() {
+				n, claimed, err := c.call(s, listed)
+				ended <- result{n, claimed, err}
+			}()
+			waitForTx(t, s) // the call has found the old chunk
+			if err := tx.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if r := <-ended; r != (result{2, 0, nil}) {
+				t.Errorf("%s = %+v, want that it finds both deliveries", c.name, r)
+			}
+		})
+	}
+}
+
+// Hasten claims no chunk whose deliveries are all due, so it does not wait for Fetch and Settle, and they
+// do not wait for it.
+func TestHastenOfDueDeliveriesClaimsNothing(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer s.Close()
+	putAll(t, s, deliveries("crm", 0, 10)...)
+	for _, busy := range []*semaphore.Weighted{s.claimer.fetching, s.claimer.settling} {
+		if err := busy.Acquire(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		defer busy.Release(1)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if n, claimed, err := s.Hasten(ctx, refs(listAll(t, s, store.Query{}))...); n != 0 || claimed != 0 || err != nil {
+		t.Errorf("Hasten = %d, %d, %v; want that it changes nothing", n, claimed, err)
+	}
+}
+
+// While a sweep stores outcomes, or waits to do so, Fetch hands out other deliveries.
+func TestFetchDoesNotWaitForOutcomesOfSweep(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer s.Close()
 	ctx := t.Context()
-	ds := deliveries("crm", 0, 1)
-	ds[0].User = "u1"
-	putAll(t, b, ds...)
-	ds = fetchUntil(t, b, 1, "crm")
-	if err := a.claimer.settling.Acquire(ctx, 1); err != nil { // the sweep of Erase waits
+	putAll(t, s, deliveries("crm", 0, 2)...)
+	if err := s.claimer.settling.Acquire(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	type result struct {
-		erased, claimed int
-		err             error
-	}
-	ended := make(chan result, 1)
+	ended := make(chan error, 1)
+	first := listAll(t, s, store.Query{Oldest: true})[0].Ref()
 	go func() {
-		erased, claimed, err := a.Erase(ctx, "u1")
-		ended <- result{erased, claimed, err}
-	}()
-	testkit.Until(t, "Erase has begun", func() bool {
-		idle := a.claimer.fetching.TryAcquire(1)
-		if idle {
-			a.claimer.fetching.Release(1)
+		n, claimed, err := s.Discard(context.Background(), first)
+		if n != 1 || claimed != 0 {
+			err = errors.Join(err, fmt.Errorf("Discard = %d, %d; want 1, 0", n, claimed))
 		}
-		return !idle
+		ended <- err
+	}()
+	testkit.Until(t, "the delivery is in hand", func() bool {
+		s.memory.mu.Lock()
+		defer s.memory.mu.Unlock()
+		return len(s.memory.claims) > 0
 	})
-	settleAll(t, b, store.Bury, ds)
-	a.claimer.settling.Release(1)
-	if r := <-ended; r != (result{1, 0, nil}) {
-		t.Errorf("Erase = %+v, want that the delivery is erased", r)
+	if ds := fetchUntil(t, s, 1, "crm"); ds[0].ID != "1" {
+		t.Errorf("Fetch hands out %q, want the delivery that is not discarded", ds[0].ID)
 	}
-	if c, err := a.Count(ctx); err != nil || c.Dead != 0 {
-		t.Errorf("Count = %+v, %v; want no dead letter", c, err)
+	s.claimer.settling.Release(1)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	wantWaiting(t, s, 1)
+}
+
+// A transaction of Discard or Erase that PostgreSQL rolls back because of a deadlock is repeated.
+func TestDiscardSurvivesDeadlocks(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer s.Close()
+	putAll(t, s, deliveries("crm", 0, 1)...)
+	settleAll(t, s, store.Bury, fetchUntil(t, s, 1, "crm"))
+	putAll(t, s, deliveries("crm", 1, 1)...)
+	if err := s.claimer.release(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		`CREATE SEQUENCE S.deadlocks`,
+		`CREATE FUNCTION S.deadlock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF nextval(TG_TABLE_SCHEMA || '.deadlocks') <= 2 THEN
+		RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01';
+	END IF;
+	RETURN coalesce(NEW, OLD);
+END $$`,
+		`CREATE TRIGGER deadlock BEFORE UPDATE ON S.chunk FOR EACH ROW EXECUTE FUNCTION S.deadlock()`,
+		`CREATE TRIGGER deadlock BEFORE DELETE ON S.dead FOR EACH ROW EXECUTE FUNCTION S.deadlock()`,
+	} {
+		exec(t, s.db.pool, s.db.config, sql)
+	}
+	listed := refs(listAll(t, s, store.Query{}))
+	if n, claimed, err := s.Discard(t.Context(), listed[0]); n != 1 || claimed != 0 || err != nil {
+		t.Errorf("Discard of a waiting delivery = %d, %d, %v; want 1", n, claimed, err)
+	}
+	exec(t, s.db.pool, s.db.config, `ALTER SEQUENCE S.deadlocks RESTART`)
+	if n, claimed, err := s.Discard(t.Context(), listed[1]); n != 1 || claimed != 0 || err != nil {
+		t.Errorf("Discard of a dead letter = %d, %d, %v; want 1", n, claimed, err)
 	}
 }
 
@@ -297,19 +449,19 @@ func TestSweepLetsOthersIn(t *testing.T) {
 				s.Release(1)
 			}
 		}
-		n, claimed, err := q.claimer.sweepUser(t.Context(), "crm", func(*store.Delivery) store.Verdict {
+		sw := q.claimer.newSweep(func(*store.Delivery) store.Verdict {
 			switch seen++; {
 			case seen == 1:
 				go let(q.claimer.fetching, &fetches) // until the end of the first page
 				go let(q.claimer.settling, &settles)
-				synctest.Wait() // they wait for the sweep
+				synctest.Wait() // Fetch waits for the sweep
 			case seen > chunkPage && !(fetches.Load() && settles.Load()):
 				t.Errorf("between two pages: Fetch can begin: %v, Settle: %v; want both", fetches.Load(), settles.Load())
 			}
 			return store.Done
 		})
-		if n != chunkPage+1 || claimed != 0 || err != nil {
-			t.Errorf("sweep = %d, %d, %v; want %d, 0", n, claimed, err, chunkPage+1)
+		if err := sw.user(t.Context(), "crm", 0); sw.changed != chunkPage+1 || len(sw.skipped) != 0 || err != nil {
+			t.Errorf("sweep = %d, %d, %v; want %d, 0", sw.changed, len(sw.skipped), err, chunkPage+1)
 		}
 	})
 }

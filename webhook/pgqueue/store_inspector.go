@@ -42,16 +42,18 @@ func (s *Store) Get(ctx context.Context, ref store.Ref) (store.Record, error) {
 }
 
 // Hasten implements store.Inspector. Deliveries in chunks of other nodes count as claimed. It claims
-// each chunk with one of the deliveries, for a moment.
+// each chunk that it changes, for a moment.
 func (s *Store) Hasten(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
 	now := s.Now()
 	return s.each(ctx, "hastening deliveries", refs, func(x *some) (n, claimed int, err error) {
-		return s.sweep(ctx, x, func(d *store.Delivery) store.Verdict {
+		sw := s.newSweep(x, func(d *store.Delivery) store.Verdict {
 			if d.Hasten(now) {
 				return store.Retry
 			}
 			return store.Return
 		})
+		err = s.sweep(ctx, x, sw)
+		return sw.changed, len(sw.skipped), err
 	})
 }
 
@@ -67,64 +69,88 @@ func (s *Store) Revive(ctx context.Context, refs ...store.Ref) (n int, err error
 // Discard implements store.Inspector. Deliveries in chunks of other nodes count as claimed.
 func (s *Store) Discard(ctx context.Context, refs ...store.Ref) (n, claimed int, err error) {
 	return s.each(ctx, "discarding deliveries", refs, func(x *some) (n, claimed int, err error) {
-		tag, err := s.db.pool.Exec(ctx, s.db.in(discardSQL), x.names, x.seqs)
-		if err != nil {
-			return 0, 0, err
+		sw := s.newSweep(x, func(*store.Delivery) store.Verdict { return store.Done })
+		// In this order, because a delivery may be settled or buried meanwhile.
+		if err = s.sweep(ctx, x, sw); err == nil {
+			err = s.discardDead(ctx, sw, discardSQL, x.names, x.seqs)
 		}
-		lasts, err := collect(ctx, s.db.pool, pgx.RowTo[int64], s.db.in(withKeptSQL), x.names, x.seqs)
-		if err != nil {
-			return int(tag.RowsAffected()), 0, err
-		}
-		removed, err := s.claimer.history.remove(ctx, lasts, func(r *store.Record) bool { return x.refs[r.Ref()] > 0 })
 		if err == nil {
-			n, claimed, err = s.sweep(ctx, x, func(*store.Delivery) store.Verdict { return store.Done })
+			err = s.discardKept(ctx, sw, func(r *store.Record) bool { return x.refs[r.Ref()] > 0 }, withKeptSQL, x.names, x.seqs)
 		}
-		return int(tag.RowsAffected()) + removed + n, claimed, err
+		return sw.changed, len(sw.skipped), err
 	})
 }
 
+// discardDead removes the dead letters that a statement deletes, and which sw counts.
+func (s *Store) discardDead(ctx context.Context, sw *sweep, sql string, args ...any) error {
+	var seqs []int64
+	err := afterDeadlock(func() (err error) {
+		seqs, err = collect(ctx, s.db.pool, pgx.RowTo[int64], s.db.in(sql), args...)
+		return err
+	})
+	for _, seq := range seqs {
+		sw.removed(uint64(seq))
+	}
+	return err
+}
+
+// discardKept removes delivered deliveries, which sw counts, from the rows that a query finds.
+func (s *Store) discardKept(ctx context.Context, sw *sweep, match func(*store.Record) bool, sql string, args ...any) error {
+	lasts, err := collect(ctx, s.db.pool, pgx.RowTo[int64], s.db.in(sql), args...)
+	if err != nil {
+		return err
+	}
+	seqs, err := s.claimer.history.remove(ctx, lasts, match)
+	for _, seq := range seqs {
+		sw.removed(seq)
+	}
+	return err
+}
+
 // Erase implements store.Inspector. It reads every chunk whose bytes contain the user id. Deliveries in
-// chunks of other nodes count as claimed. Afterwards no query and no dump has anything of what was
-// erased. The files of PostgreSQL have its bytes until the space is used again, also after VACUUM. In
+// chunks of other nodes count as claimed. Afterwards no query has anything of what was erased. A
+// dump has its bytes until the last delivery of its chunk is settled; of a row of the history, it
+// has the number and the time of what was erased as bounds of what is left.
+//
+// The files of PostgreSQL have the bytes until the space is used again, also after VACUUM. In
 // the history that is until the partition is truncated, which is when History says. VACUUM FULL of the tables
-// kept, chunk and dead removes the bytes at once; what is settled meanwhile may not be kept. The log (WAL),
-// and backups of files, have them for as long as they are kept.
+// kept, chunk and dead removes them at once, except those of chunks that wait; what is settled meanwhile
+// may not be kept. The log (WAL), and backups of files, have them for as long as they are kept.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
 	}
-	eraseDead := func() error {
-		tag, err := s.db.pool.Exec(ctx, s.db.in(`DELETE FROM S.dead WHERE keys @> ARRAY[$1::int] AND user_id = $2`), userKey(user), []byte(user))
-		erased += int(tag.RowsAffected())
-		return err
-	}
-	err = s.db.call(ctx, "erasing", func() error {
-		if err := eraseDead(); err != nil { // so that none is retried behind the sweep
-			return err
+	sw := s.claimer.newSweep(func(d *store.Delivery) store.Verdict {
+		if d.User != user {
+			return 0
 		}
-		var n int
-		n, claimed, err = s.claimer.sweepUser(ctx, user, func(d *store.Delivery) store.Verdict {
-			if d.User != user {
-				return 0
-			}
-			return store.Done
-		})
-		if erased += n; err != nil {
-			return err
-		}
-		if err := eraseDead(); err != nil { // other nodes may have buried deliveries before the sweep has seen them
-			return err
-		}
-		lasts, err := collect(ctx, s.db.pool, pgx.RowTo[int64], s.db.in(`SELECT last FROM S.kept WHERE keys @> ARRAY[$1::int] ORDER BY last`), userKey(user))
-		if err != nil {
-			return err
-		}
-		n, err = s.claimer.history.remove(ctx, lasts, func(r *store.Record) bool { return r.User == user })
-		erased += n
-		return err
+		return store.Done
 	})
-	return erased, claimed, err
+	eraseDead := func() error { return s.discardDead(ctx, sw, eraseDeadSQL, userKey(user), []byte(user)) }
+	err = s.db.call(ctx, "erasing", func() error {
+		var latest int64 // no chunk has a greater id
+		if err := s.db.pool.QueryRow(ctx, s.db.in(`SELECT last_value * 4 + 3 FROM S.ids`)).Scan(&latest); err != nil {
+			return err
+		}
+		for _, step := range []func() error{
+			eraseDead, // so that none is revived behind the sweep
+			func() error { return sw.user(ctx, user, 0) },
+			eraseDead, // nodes may have buried deliveries before the sweep has seen them
+			func() error { return sw.user(ctx, user, latest) }, // some of these may have been revived
+		} {
+			if err := step(); err != nil {
+				return err
+			}
+		}
+		return s.discardKept(ctx, sw, func(r *store.Record) bool { return r.User == user }, eraseKeptSQL, userKey(user))
+	})
+	return sw.changed, len(sw.skipped), err
 }
+
+const (
+	eraseDeadSQL = `DELETE FROM S.dead WHERE keys @> ARRAY[$1::int] AND user_id = $2 RETURNING seq`
+	eraseKeptSQL = `SELECT last FROM S.kept WHERE keys @> ARRAY[$1::int] ORDER BY last`
+)
 
 // A some has the Refs of deliveries, also as arguments for SQL.
 type some struct {
@@ -158,27 +184,38 @@ func (s *Store) each(ctx context.Context, what string, refs []store.Ref, do func
 	return n, claimed, err
 }
 
-// sweep settles those of x that wait as f says; see claimer.sweep. A delivery whose chunk is moved to
-// another partition at that moment stays as it is.
-func (s *Store) sweep(ctx context.Context, x *some, f func(*store.Delivery) store.Verdict) (n, claimed int, err error) {
-	type row struct{ ID, Size int64 }
-	rows, err := collect(ctx, s.db.pool, pgx.RowToStructByPos[row], s.db.in(withChunkSQL), x.names, x.seqs)
-	for err == nil && len(rows) > 0 {
-		var ids []int64
-		for size := int64(0); len(rows) > 0 && size <= maxBatch; rows = rows[1:] {
-			ids = append(ids, rows[0].ID)
-			size += rows[0].Size
+// newSweep returns a sweep of those of x that wait.
+func (s *Store) newSweep(x *some, f func(*store.Delivery) store.Verdict) *sweep {
+	return s.claimer.newSweep(func(d *store.Delivery) store.Verdict {
+		if x.refs[store.Ref{Destination: d.Destination, Seq: d.Seq}] == 0 {
+			return 0
 		}
-		var changed, skipped int
-		changed, skipped, err = s.claimer.sweep(ctx, ids, func(d *store.Delivery) store.Verdict {
-			if x.refs[store.Ref{Destination: d.Destination, Seq: d.Seq}] == 0 {
-				return 0
+		return f(d)
+	})
+}
+
+// sweep runs sw. It looks again for deliveries that are in another chunk meanwhile, because they were
+// attempted, or upkeep has moved them to another partition.
+func (s *Store) sweep(ctx context.Context, x *some, sw *sweep) error {
+	type row struct{ ID, Size int64 }
+	for moved := true; moved; {
+		moved = false
+		rows, err := collect(ctx, s.db.pool, pgx.RowToStructByPos[row], s.db.in(withChunkSQL), x.names, x.seqs)
+		for err == nil && len(rows) > 0 {
+			var ids []int64
+			for size := int64(0); len(rows) > 0 && size <= maxBatch; rows = rows[1:] {
+				ids = append(ids, rows[0].ID)
+				size += rows[0].Size
 			}
-			return f(d)
-		})
-		n, claimed = n+changed, claimed+skipped
+			var gone bool
+			gone, err = sw.worthwhile(ctx, ids)
+			moved = moved || gone
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return n, claimed, err
+	return nil
 }
 
 // withSQL finds the rows of a table that have deliveries by their destinations $1 and numbers $2. Rows whose
@@ -193,7 +230,7 @@ WHERE c.destination = w.destination AND c.numbers IS NOT NULL AND c.last >= w.lo
 	withChunkSQL = wantedSQL + `SELECT c.id, octet_length(c.items)::bigint FROM S.chunk c, ` + eachWanted +
 		` UNION SELECT c.id, octet_length(c.items)::bigint FROM S.chunk c, ` + amongWanted + ` ORDER BY 1`
 	withKeptSQL = wantedSQL + `SELECT c.last FROM S.kept c, ` + eachWanted + ` UNION SELECT c.last FROM S.kept c, ` + amongWanted + ` ORDER BY 1`
-	discardSQL  = `DELETE FROM S.dead d USING unnest($1::bytea[], $2::bigint[]) w (destination, seq) WHERE d.destination = w.destination AND d.seq = w.seq`
+	discardSQL  = `DELETE FROM S.dead d USING unnest($1::bytea[], $2::bigint[]) w (destination, seq) WHERE d.destination = w.destination AND d.seq = w.seq RETURNING d.seq`
 )
 
 // scanDead reads the number and the record of a dead letter. If the record is damaged, the dead letter has
