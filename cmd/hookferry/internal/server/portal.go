@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"io"
@@ -22,13 +23,15 @@ import (
 type customers struct {
 	server *server
 	portal http.Handler
-	open   http.Handler // the page at a link
+	open   http.Handler  // the page at a link
+	checks chan struct{} // has an element for each link that is read from the store now
 }
 
 const (
 	portalPath   = "/portal/"
 	portalCookie = "hookferry_portal"
 	maxLink      = 2 << 10 // bytes of the text of a link
+	maxChecks    = 4       // links that are read from the store at the same time
 )
 
 //go:embed open.html
@@ -41,7 +44,7 @@ var openJS []byte
 var openSVG []byte
 
 func newCustomers(s *server) (*customers, error) {
-	c := &customers{server: s, open: ui.Serve(map[string][]byte{"open": openHTML, "open.js": openJS, "open.svg": openSVG})}
+	c := &customers{server: s, checks: make(chan struct{}, maxChecks), open: ui.Serve(map[string][]byte{"open": openHTML, "open.js": openJS, "open.svg": openSVG})}
 	var err error
 	c.portal, err = portal.Handler(portal.Config{
 		Forwarder: s.forwarder, Tenants: s.tenants, Tenant: c.tenant, Logger: s.Logger, Schemes: []string{"https", "http"},
@@ -85,7 +88,11 @@ func (c *customers) begin(w http.ResponseWriter, r *http.Request, id string) {
 		http.Error(w, "the body is no link", http.StatusBadRequest)
 		return
 	}
-	link, err := c.check(r, id, string(text))
+	if api.LinkID(string(text)) != id {
+		http.Error(w, "the link has ended", http.StatusUnauthorized)
+		return
+	}
+	link, err := c.check(r.Context(), string(text))
 	switch {
 	case errors.Is(err, tenants.ErrUnknown):
 		http.Error(w, "the link has ended", http.StatusUnauthorized)
@@ -101,12 +108,16 @@ func (c *customers) begin(w http.ResponseWriter, r *http.Request, id string) {
 	}
 }
 
-// check returns the link with a text, if its id is the one in the path.
-func (c *customers) check(r *http.Request, id, text string) (tenants.Link, error) {
-	if api.LinkID(text) != id {
-		return tenants.Link{}, tenants.ErrUnknown
+// check returns the link with a text. Anybody may ask, so it reads few links from the store at the same
+// time: deliveries need its connections, too.
+func (c *customers) check(ctx context.Context, text string) (tenants.Link, error) {
+	select {
+	case c.checks <- struct{}{}:
+		defer func() { <-c.checks }()
+		return c.server.tenants.CheckLink(ctx, text)
+	case <-ctx.Done():
+		return tenants.Link{}, tenants.ErrUnknown // to nobody
 	}
-	return c.server.tenants.CheckLink(r.Context(), text)
 }
 
 // tenant is portal.Config.Tenant. A cookie is that of the page in the path; see serve.
@@ -115,7 +126,7 @@ func (c *customers) tenant(r *http.Request) (tenant, actor string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	link, err := c.server.tenants.CheckLink(r.Context(), cookie.Value)
+	link, err := c.check(r.Context(), cookie.Value)
 	if err != nil && !errors.Is(err, tenants.ErrUnknown) {
 		c.server.Logger.Error("the link of a tenant could not be checked; the customer was told to sign in", "error", err)
 	}

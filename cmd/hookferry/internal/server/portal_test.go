@@ -1,16 +1,25 @@
 package server
 
 import (
+	"context"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/tenants"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	documents "github.com/hookferry/analytics/webhook/store"
 )
 
 // A customer opens the page of its tenant by a link, which shows that tenant alone, until the link ends or
@@ -151,6 +160,57 @@ func TestLinksOpenThePortalOfOneTenant(t *testing.T) {
 		for _, secret := range []string{text, betaText, briefText, text[strings.Index(text, ".")+1:]} {
 			if strings.Contains(s.text(), secret) {
 				t.Errorf("the log has a link:\n%s", s.text())
+			}
+		}
+	})
+}
+
+// A blockedStore does not answer questions about links.
+type blockedStore struct {
+	*memqueue.Store
+	reads atomic.Int64
+	free  chan struct{}
+}
+
+func (s *blockedStore) Document(ctx context.Context, folder, name string) (documents.Document, error) {
+	if folder == "tenant-link" {
+		s.reads.Add(1)
+		<-s.free
+	}
+	return s.Store.Document(ctx, folder, name)
+}
+
+// Many requests with links, true or not, take few connections to the store.
+func TestFewLinksAreCheckedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := &blockedStore{Store: testkit.Must(memqueue.Open(memqueue.Config{})), free: make(chan struct{})}
+		defer blocked.Close()
+		s := &server{tenants: testkit.Must(tenants.New(blocked, tenants.Config{}))}
+		s.forwarder = testkit.Must(webhook.New(webhook.Config{Store: blocked, Directory: s.tenants}))
+		c := testkit.Must(newCustomers(s))
+		link := "hfl_" + base64.RawURLEncoding.EncodeToString([]byte(`{"tenant": "acme"}`)) + ".x"
+		path := portalPath + api.LinkID(link) + "/"
+		statuses := make(chan int, 10)
+		for i := range 10 {
+			r := httptest.NewRequest("GET", path+"api/v1/endpoints", nil)
+			r.Header.Set("Cookie", portalCookie+"="+link)
+			if i%2 == 0 {
+				r = httptest.NewRequest("POST", path+"session", strings.NewReader(link))
+			}
+			go func() { // until the store is free
+				answer := httptest.NewRecorder()
+				c.serve(answer, r)
+				statuses <- answer.Code
+			}()
+		}
+		synctest.Wait()
+		if n := blocked.reads.Load(); n != maxChecks {
+			t.Errorf("%d links are read at the same time, want %d", n, maxChecks)
+		}
+		close(blocked.free)
+		for range 10 {
+			if status := <-statuses; status != http.StatusUnauthorized {
+				t.Errorf("a link that nobody made: %d, want 401", status)
 			}
 		}
 	})
