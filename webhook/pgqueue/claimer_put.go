@@ -19,7 +19,7 @@ func (cl *claimer) store(puts []*put) {
 		drafts := draftsOf(all)
 		node := cl.claimDrafts(drafts)
 		var b pgx.Batch
-		b.Queue("SELECT set_config('lock_timeout', $1, true)", lockWait)
+		b.Queue(setLockWait, lockWait)
 		r := cl.db.queuePut(&b, drafts, &node)
 		err := conn.SendBatch(ctx, &b).Close()
 		cl.memory.mu.Lock()

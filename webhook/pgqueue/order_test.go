@@ -3,6 +3,7 @@
 package pgqueue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -169,6 +170,39 @@ func TestPutDoesNotWaitForOtherKeys(t *testing.T) {
 	}
 	hot.Wait()
 	wantWaiting(t, s, 24)
+}
+
+// While Revive waits for a Key whose stripe an open transaction has, it does not keep the stripes of
+// other Keys locked, so a Put with one of them does not wait for the transaction.
+func TestReviveDelaysNoOtherKeys(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer s.Close()
+	keys := []string{"a", "b"} // Revive locks the stripe of the first one first
+	slices.SortFunc(keys, func(a, b string) int {
+		x, y := orderOf(&store.Delivery{Destination: "crm", Key: a}).Bytes, orderOf(&store.Delivery{Destination: "crm", Key: b}).Bytes
+		return bytes.Compare(x[:], y[:])
+	})
+	putAll(t, s, append(keyed("crm", keys[0], 0, 1), keyed("crm", keys[1], 0, 1)...)...)
+	settleAll(t, s, store.Bury, fetchUntil(t, s, 2, "crm"))
+	dead := refs(listAll(t, s, store.Query{States: []store.State{store.StateDead}}))
+	tx := putTx(t, s, pgx.ReadCommitted, keyed("crm", keys[1], 1, 1)...)
+	ended := make(chan error, 1)
+	go func() {
+		n, err := s.Revive(context.Background(), dead...) // it waits for tx
+		if n != 2 {
+			err = errors.Join(err, fmt.Errorf("Revive = %d, want 2", n))
+		}
+		ended <- err
+	}()
+	waitForTx(t, s)
+	putAll(t, s, keyed("crm", keys[0], 1, 1)...)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	wantWaiting(t, s, 4)
 }
 
 // Upkeep moves deliveries that are behind another one to another partition. They stay behind it, and

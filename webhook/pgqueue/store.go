@@ -104,7 +104,7 @@ type Store struct {
 	puts       *store.Batcher[put] // the calls of Put that wait for a transaction
 	alone      *store.Batcher[put] // those that wait for a transaction of their own
 	// ordered and orderedAlone are the same for calls that have a delivery with a Key, so that a Key whose
-	// stripe is locked slows no others.
+	// stripe is locked does not delay deliveries without a Key; see also lockWait.
 	ordered, orderedAlone *store.Batcher[put]
 	farewell              time.Duration // how long Close waits for the database
 

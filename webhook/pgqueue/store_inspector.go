@@ -57,7 +57,8 @@ func (s *Store) Hasten(ctx context.Context, refs ...store.Ref) (n, claimed int, 
 	})
 }
 
-// Revive implements store.Inspector. Damaged dead letters stay.
+// Revive implements store.Inspector. Damaged dead letters stay. While an open transaction of PutTx has
+// put one with the same Key, Revive waits for the end of that transaction, for half a minute.
 func (s *Store) Revive(ctx context.Context, refs ...store.Ref) (n int, err error) {
 	n, _, err = s.each(ctx, "reviving dead letters", refs, func(x *some) (n, claimed int, err error) {
 		n, err = s.revive(ctx, x)
@@ -249,10 +250,26 @@ func (s *Store) scanDead(r pgx.CollectableRow) (d store.Record, err error) {
 	return d, nil
 }
 
-// revive makes the dead letters of x fresh deliveries.
+// revive makes the dead letters of x fresh deliveries. While another transaction has a lock, such as
+// the stripe of a Key, revive gives back its own locks every lockWait and tries again, for about
+// writeTimeout.
 func (s *Store) revive(ctx context.Context, x *some) (n int, err error) {
+	for began := time.Now(); ; {
+		n, err = s.reviveOnce(ctx, x)
+		if !hasCode(err, lockNotAvailable, deadlockDetected) || time.Since(began) >= writeTimeout {
+			return n, err
+		}
+	}
+}
+
+func (s *Store) reviveOnce(ctx context.Context, x *some) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
 	var names []string
 	err = pgx.BeginFunc(ctx, s.db.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, setLockWait, lockWait); err != nil {
+			return err
+		}
 		letters, err := collect(ctx, tx, s.scanDead, s.db.in(deadSQL+` ORDER BY seq FOR UPDATE`), x.seqs)
 		if err != nil {
 			return err

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// writeTimeout bounds a transaction of this package.
+	// writeTimeout bounds each transaction that puts, claims, settles or revives deliveries, and each
+	// one of maintenance. Other transactions last until the caller's context ends.
 	writeTimeout = 30 * time.Second
 	// maxBatch bounds, approximately, how many bytes one transaction stores.
 	maxBatch = 4 << 20
@@ -17,8 +18,11 @@ const (
 
 // lockWait is how long a transaction waits for another transaction that is adding one of the same
 // keys. After that, and after a deadlock, each put is tried again in a transaction of its own, one at
-// a time. So a put that has to wait hardly delays the others.
+// a time. So a put that has to wait delays the others by lockWait. One that
+// shared its transaction waits longer: until each put that is tried again has had its turn.
 const lockWait = "100ms"
+
+const setLockWait = "SELECT set_config('lock_timeout', $1, true)"
 
 // A put is a call of Put.
 type put struct {
