@@ -56,7 +56,8 @@ type answer struct {
 	OldestDead time.Time
 
 	Refs    []store.Ref
-	More    bool    // further refs follow
+	More    bool    // further refs may follow, behind the number After
+	After   uint64  // the last number that the owner has looked at
 	Records []found // of the first refs of the question
 	Done    int     // how many refs of the question, from the first on, it is about
 	Changed int
@@ -403,7 +404,7 @@ func (ak *asker) merge(q *store.Query, after uint64, max int) *merger {
 	return m
 }
 
-// fill asks for the next refs of each source that has none.
+// fill asks for the next refs of each source that has none. A source may still have none afterwards.
 func (m *merger) fill(ctx context.Context) error {
 	errs := make([]error, len(m.sources))
 	var wg sync.WaitGroup
@@ -414,10 +415,8 @@ func (m *merger) fill(ctx context.Context) error {
 		wg.Go(func() {
 			a, err := m.asker.ask(ctx, *x.question)
 			x.refs, errs[i] = a.Refs, err
-			if x.question.Max = pageLen; !a.More {
+			if x.question.Max, x.question.After = pageLen, a.After; !a.More {
 				x.question = nil
-			} else {
-				x.question.After = a.Refs[len(a.Refs)-1].Seq
 			}
 		})
 	}
@@ -430,7 +429,7 @@ func (m *merger) fill(ctx context.Context) error {
 func (m *merger) next(ctx context.Context, max int) (refs []store.Ref, err error) {
 	order := store.Listing{Query: m.query}
 	for len(refs) < max {
-		if slices.ContainsFunc(m.sources, func(x *source) bool { return len(x.refs) == 0 }) {
+		for slices.ContainsFunc(m.sources, func(x *source) bool { return len(x.refs) == 0 }) {
 			if err := m.fill(ctx); err != nil {
 				return nil, err
 			}

@@ -3,7 +3,6 @@ package natsqueue
 import (
 	"cmp"
 	"container/heap"
-	"iter"
 	"slices"
 	"time"
 
@@ -153,18 +152,23 @@ func (l *lane) vacate(x *place) {
 	l.list, l.gone = left, 0
 }
 
-// places yields the places behind the number after, or all if it is 0, in one order or the other.
-func (l *lane) places(after uint64, oldest bool) iter.Seq[*place] {
-	return func(yield func(*place) bool) {
-		i, step := l.find(after+1), 1
-		if !oldest {
-			if i, step = l.find(after)-1, -1; after == 0 {
-				i = len(l.list) - 1
-			}
-		}
-		for ; i >= 0 && i < len(l.list) && yield(&l.list[i]); i += step {
-		}
+// first returns the index in the list of the first place behind the number after, or of all if it is 0,
+// in one order or the other. It may be outside the list.
+func (l *lane) first(after uint64, oldest bool) int {
+	switch {
+	case oldest:
+		return l.find(after + 1)
+	case after == 0:
+		return len(l.list) - 1
 	}
+	return l.find(after) - 1
+}
+
+// has reports whether the lane has deliveries in a state that q selects.
+func (l *lane) has(q *store.Query) bool {
+	return q.HasState(store.StateDead) && len(l.list)-l.gone > l.waiting ||
+		q.HasState(store.StateClaimed) && l.claimed > 0 || q.HasState(store.StateBehind) && l.behind > 0 ||
+		q.HasState(store.StateWaiting) && l.waiting > l.claimed+l.behind
 }
 
 // A place is the place of a delivery in the list of its lane. It has either an entry or a letter,

@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"container/heap"
 	"math"
 	"slices"
 	"strings"
@@ -23,14 +24,16 @@ func fit(n, most int, room int64, size func(i int) int64) int {
 // refSize is about how many bytes a ref has in a question or an answer.
 func refSize(r store.Ref) int64 { return int64(len(r.Destination)) + 32 }
 
+// maxLooked is how many places list looks at, so that it locks the index for less than a millisecond.
+const maxLooked = 4000
+
 // list returns the next deliveries of p in the list of q, up to q.Max: those that its query may select,
-// as far as the data in memory tells.
+// as far as the data in memory tells. If it has looked at maxLooked places, it returns those that it has
+// found, maybe none.
 func (p *partition) list(q *question) (a answer) {
 	p.index.mu.Lock()
 	defer p.index.mu.Unlock()
 	user := hash(q.Query.User)
-	order := store.Listing{Query: &q.Query}
-	compare := func(x, y store.Ref) int { return order.Compare(x.Seq, y.Seq) }
 	lanes := p.lanes
 	if len(q.Query.Destinations) > 0 {
 		lanes = make(map[string]*lane)
@@ -40,26 +43,67 @@ func (p *partition) list(q *question) (a answer) {
 			}
 		}
 	}
-	var last *store.Ref // of the answer, as far as is known: sorting all places would take too long
+	w := &walks{oldest: q.Query.Oldest}
 	for _, l := range lanes {
-		for x := range l.places(q.After, q.Query.Oldest) {
-			r := store.Ref{Destination: l.name, Seq: x.seq}
-			if last != nil && compare(r, *last) > 0 {
-				break
-			}
-			if s := x.state(); s == "" || !q.Query.HasState(s) || q.Query.User != "" && x.user() != user {
-				continue
-			}
-			if a.Refs = append(a.Refs, r); len(a.Refs) == 4*q.Max {
-				slices.SortFunc(a.Refs, compare)
-				a.Refs, last = a.Refs[:q.Max+1], &a.Refs[q.Max-1]
-			}
+		if i := l.first(q.After, w.oldest); i >= 0 && i < len(l.list) && l.has(&q.Query) {
+			w.all = append(w.all, walk{l, i})
 		}
 	}
-	slices.SortFunc(a.Refs, compare)
-	n := fit(len(a.Refs), q.Max, p.conn.answerRoom(), func(i int) int64 { return refSize(a.Refs[i]) })
-	a.Refs, a.More = a.Refs[:n], n < len(a.Refs)
+	heap.Init(w)
+	room := p.conn.answerRoom()
+	for looked := 0; len(w.all) > 0 && len(a.Refs) < q.Max && looked < maxLooked; looked++ {
+		x := w.all[0].place()
+		r := store.Ref{Destination: w.all[0].lane.name, Seq: x.seq}
+		if s := x.state(); s != "" && q.Query.HasState(s) && (q.Query.User == "" || x.user() == user) {
+			if room -= refSize(r); room < 0 && len(a.Refs) > 0 {
+				break
+			}
+			a.Refs = append(a.Refs, r)
+		}
+		a.After = x.seq
+		w.step()
+	}
+	a.More = len(w.all) > 0
 	return a
+}
+
+// walks go through the lists of several lanes, and visit their places in the order of a list. They are a
+// heap.
+type walks struct {
+	all    []walk
+	oldest bool
+}
+
+// A walk is before a place of the list of a lane.
+type walk struct {
+	lane *lane
+	i    int
+}
+
+// step goes on behind the next place, which is that of the first walk.
+func (w *walks) step() {
+	x := &w.all[0]
+	if x.i--; w.oldest {
+		x.i += 2
+	}
+	if x.i < 0 || x.i == len(x.lane.list) {
+		heap.Pop(w)
+	} else {
+		heap.Fix(w, 0)
+	}
+}
+
+func (x walk) place() *place { return &x.lane.list[x.i] }
+
+// The methods of heap.Interface.
+func (w *walks) Len() int           { return len(w.all) }
+func (w *walks) Less(i, j int) bool { return (w.all[i].place().seq < w.all[j].place().seq) == w.oldest }
+func (w *walks) Swap(i, j int)      { w.all[i], w.all[j] = w.all[j], w.all[i] }
+func (w *walks) Push(x any)         { w.all = append(w.all, x.(walk)) }
+func (w *walks) Pop() any {
+	last := w.all[len(w.all)-1]
+	w.all = w.all[:len(w.all)-1]
+	return last
 }
 
 // find returns the entries and the letters of the first refs, as many as an answer has room for. Both
