@@ -140,6 +140,24 @@ func (c *chunk) decode(items []byte, done string) {
 
 func isSet(bits string, i int) bool { return i < len(bits) && bits[i] == '1' }
 
+// blank returns the items of a row without the bytes of those that are done, which stay as empty ones.
+func blank(items []byte, done string) (left []byte) {
+	for i := 0; len(items) > 0; i++ {
+		size, n := binary.Uvarint(items)
+		if n <= 0 || size > uint64(len(items)-n) {
+			break // the others are damaged, and stay as they are
+		}
+		end := n + int(size)
+		if isSet(done, i) {
+			left = append(left, 0)
+		} else {
+			left = append(left, items[:end]...)
+		}
+		items = items[end:]
+	}
+	return append(left, items...)
+}
+
 // doneBits has a bit for each item: set if it is settled, or its outcome is being stored.
 func (c *chunk) doneBits() string {
 	bits := bytes.Repeat([]byte("0"), len(c.items))

@@ -33,7 +33,8 @@ func (s *sweep) removed(seq uint64) {
 	delete(s.skipped, seq)
 }
 
-// user sweeps every chunk behind the id after whose bytes contain a user id.
+// user sweeps every chunk behind the id after whose bytes contain a user id, and removes the bytes of
+// the deliveries in it that are done.
 func (s *sweep) user(ctx context.Context, user string, after int64) error {
 	for {
 		// This query may read the whole table. So it is not in the transaction that claims chunks.
@@ -42,6 +43,9 @@ func (s *sweep) user(ctx context.Context, user string, after int64) error {
 			return err
 		}
 		gone, err := s.chunks(ctx, ids)
+		if err == nil {
+			err = afterDeadlock(func() error { return s.blank(ctx, ids) })
+		}
 		if err != nil {
 			return err
 		}
@@ -53,6 +57,31 @@ func (s *sweep) user(ctx context.Context, user string, after int64) error {
 }
 
 const withUserSQL = `SELECT id FROM S.chunk WHERE id > $1 AND position($2::bytea IN items) > 0 ORDER BY id LIMIT $3`
+
+// blank removes the bytes of the deliveries in some chunks that are done, whoever has claimed them.
+func (s *sweep) blank(ctx context.Context, ids []int64) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	type row struct {
+		ID    int64
+		Items []byte
+		Done  string
+	}
+	return pgx.BeginFunc(ctx, s.db.pool, func(tx pgx.Tx) error {
+		rows, err := collect(ctx, tx, pgx.RowToStructByPos[row], s.db.in(partlyDoneSQL), ids)
+		if err != nil {
+			return err
+		}
+		b := newBatch()
+		for _, r := range rows {
+			b.Queue(s.db.in(`UPDATE S.chunk SET items = $3 WHERE part = $1 AND id = $2`), r.ID&3, r.ID, blank(r.Items, r.Done))
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
+const partlyDoneSQL = `SELECT c.id, c.items, c.done::text FROM S.chunk c, unnest($1::bigint[]) u (id)
+WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.done IS NOT NULL ORDER BY c.id FOR UPDATE OF c`
 
 // chunks sweeps the chunks with these ids, which are in order. It returns the first of them that is
 // gone, or 0. If a delivery of that one still waits, then in a chunk with a greater id.

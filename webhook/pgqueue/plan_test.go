@@ -30,6 +30,7 @@ func TestGenericPlansUseIndexes(t *testing.T) {
 		{"delivered, by reference", q.db.in(withKeptSQL), `('{}', '{}')`},
 		{"chunks", q.db.in(chunksSQL), `('{}')`},
 		{"sweep", q.db.in(sweepSQL), `(1, '{}')`},
+		{"partly done", q.db.in(partlyDoneSQL), `('{}')`},
 		{"claimed", q.db.in(claimedSQL), `(1)`},
 		{"free", q.db.in(freeSQL), `('', 1, '{}', '{}')`},
 		{"heal", q.db.in(healSQL), `('', 1)`},

@@ -295,6 +295,47 @@ func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
 	}
 }
 
+// Erase removes the bytes of the user's deliveries from a chunk in which others still wait, also of those
+// that were delivered before, and although another node has claimed the chunk.
+func TestEraseRemovesBytes(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir())}
+	a, b := openWith(t, c), openWith(t, c)
+	defer a.Close()
+	defer b.Close()
+	for _, eraser := range []*Store{a, b} {
+		ds := deliveries("crm", 0, 4)
+		for i := range ds {
+			ds[i].ID = fmt.Sprint(eraser.db.config.Node, eraser == a, i)
+			ds[i].User = []string{"user-one", "user-two"}[i%2]
+			ds[i].Body = []byte("of " + ds[i].User)
+		}
+		putAll(t, a, ds...)
+		got := fetchUntil(t, a, 2, "crm")
+		settleAll(t, a, store.Done, got[:1])
+		want := 1 // the other one is in a chunk of another node
+		if eraser == b {
+			want = 0
+			settleAll(t, a, store.Done, fetchUntil(t, a, 1, "crm"))
+		}
+		if n, _, err := eraser.Erase(t.Context(), "user-one"); n != want || err != nil {
+			t.Errorf("Erase = %d, %v; want %d", n, err, want)
+		}
+		var found, others int
+		err := a.db.pool.QueryRow(t.Context(), a.db.in(`SELECT count(*) FILTER (WHERE position('of user-one' IN items) > 0), count(*) FROM S.chunk`)).Scan(&found, &others)
+		if found != 0 || others != 1 || err != nil {
+			t.Errorf("%d of %d chunks have the bytes of the user, %v; want 0 of 1", found, others, err)
+		}
+		settleAll(t, a, store.Return, got[1:])
+		for _, d := range fetchUntil(t, a, 2, "crm") {
+			if string(d.Body) != "of user-two" {
+				t.Errorf("got the delivery %q, want one of the other user", d.Body)
+			}
+			settleAll(t, a, store.Done, []store.Delivery{d})
+		}
+		wantWaiting(t, a, 0)
+	}
+}
+
 // A delivery whose chunk is replaced by another one, as by a retry or by upkeep, is found there, also
 // if the id of that chunk is smaller than the id of one that was found before.
 func TestSweepFindsChunksThatMove(t *testing.T) {
