@@ -109,12 +109,13 @@ func (s *Store) discardKept(ctx context.Context, sw *sweep, match func(*store.Re
 }
 
 // Erase implements store.Inspector. It reads every chunk whose bytes contain the user id. Deliveries in
-// chunks of other nodes count as claimed. Afterwards no query and no dump has anything of
-// what was erased, but its number and its time may stay as bounds of a row that has other deliveries.
+// chunks of other nodes count as claimed. Afterwards no query and no dump has anything of what was
+// erased, but its number and its time may stay as bounds of a row that has other deliveries.
 //
-// The files of PostgreSQL have the bytes until the space is used again, also after VACUUM. In
-// the history that is until the partition is truncated, which is when History says. VACUUM FULL of the tables
-// kept, chunk and dead removes them at once; what is settled meanwhile may not be kept. The log (WAL), and backups of files, have them for as long as they are kept.
+// The files of PostgreSQL have the bytes until the space is used again, also after VACUUM. In the
+// history that is until the partition is truncated, which is when History says. VACUUM FULL of the
+// tables kept, chunk and dead removes them at once; what is settled meanwhile may not be kept. The
+// log (WAL), and backups of files, have them for as long as they are kept.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
