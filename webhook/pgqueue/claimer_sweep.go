@@ -17,7 +17,7 @@ const chunkPage = 16
 // or Retry. It claims the chunks that no node has claimed, settles deliveries in chunks of this
 // node, and gives back what it has claimed.
 type sweep struct {
-	*claimer
+	claimer *claimer
 	f       func(*store.Delivery) store.Verdict
 	changed int             // how many deliveries it has settled
 	skipped map[uint64]bool // the numbers of claimed deliveries for which f does not return 0
@@ -38,7 +38,7 @@ func (s *sweep) removed(seq uint64) {
 func (s *sweep) user(ctx context.Context, user string, after int64) error {
 	for {
 		// This query may read the whole table. So it is not in the transaction that claims chunks.
-		ids, err := collect(ctx, s.db.pool, pgx.RowTo[int64], s.db.in(withUserSQL), after, []byte(user), chunkPage)
+		ids, err := collect(ctx, s.claimer.db.pool, pgx.RowTo[int64], s.claimer.db.in(withUserSQL), after, []byte(user), chunkPage)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
@@ -67,14 +67,14 @@ func (s *sweep) blank(ctx context.Context, ids []int64) error {
 		Items []byte
 		Done  string
 	}
-	return pgx.BeginFunc(ctx, s.db.pool, func(tx pgx.Tx) error {
-		rows, err := collect(ctx, tx, pgx.RowToStructByPos[row], s.db.in(partlyDoneSQL), ids)
+	return pgx.BeginFunc(ctx, s.claimer.db.pool, func(tx pgx.Tx) error {
+		rows, err := collect(ctx, tx, pgx.RowToStructByPos[row], s.claimer.db.in(partlyDoneSQL), ids)
 		if err != nil {
 			return err
 		}
 		b := newBatch()
 		for _, r := range rows {
-			b.Queue(s.db.in(`UPDATE S.chunk SET items = $3 WHERE part = $1 AND id = $2`), r.ID&3, r.ID, blank(r.Items, r.Done))
+			b.Queue(s.claimer.db.in(`UPDATE S.chunk SET items = $3 WHERE part = $1 AND id = $2`), r.ID&3, r.ID, blank(r.Items, r.Done))
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})
@@ -86,7 +86,7 @@ WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.done IS NOT NULL ORDER
 // chunks sweeps the chunks with these ids, which are in order. It returns the first of them that is
 // gone, or 0. If a delivery of that one still waits, then in a chunk with a greater id.
 func (s *sweep) chunks(ctx context.Context, ids []int64) (gone int64, err error) {
-	defer s.memory.hearAny()
+	defer s.claimer.memory.hearAny()
 	for err == nil && len(ids) > 0 {
 		var first int64
 		first, ids, err = s.once(ctx, ids)
@@ -100,14 +100,14 @@ func (s *sweep) chunks(ctx context.Context, ids []int64) (gone int64, err error)
 // worthwhile sweeps those of some chunks in which f changes something, and reports whether any of
 // the chunks is gone. It reads them first, which delays no other calls.
 func (s *sweep) worthwhile(ctx context.Context, ids []int64) (gone bool, err error) {
-	all, err := collect(ctx, s.db.pool, scanChunk, s.db.in(chunksSQL), ids)
+	all, err := collect(ctx, s.claimer.db.pool, scanChunk, s.claimer.db.in(chunksSQL), ids)
 	if err != nil {
 		return false, err
 	}
 	gone, ids = len(all) < len(ids), nil
 	for _, c := range all {
 		changes := false
-		for _, r := range s.memory.records([]*chunk{c}) {
+		for _, r := range s.claimer.memory.records([]*chunk{c}) {
 			switch verdict := s.f(&r.Delivery); {
 			case verdict == 0:
 			case r.State == store.StateClaimed:
@@ -131,12 +131,12 @@ func (s *sweep) worthwhile(ctx context.Context, ids []int64) (gone bool, err err
 // they have to be swept again. Fetch waits only until once has the deliveries in hand, and Settle
 // only until their outcomes are stored.
 func (s *sweep) once(ctx context.Context, ids []int64) (gone int64, again []int64, err error) {
-	if err := s.fetching.Acquire(ctx, 1); err != nil {
+	if err := s.claimer.fetching.Acquire(ctx, 1); err != nil {
 		return 0, nil, err
 	}
 	var chunks []*chunk
 	err = afterDeadlock(func() error {
-		chunks, err = s.claim(ctx, func(*pgx.Batch) {}, sweepSQL, ids)
+		chunks, err = s.claimer.claim(ctx, func(*pgx.Batch) {}, sweepSQL, ids)
 		return err
 	})
 	var items []*item
@@ -145,26 +145,26 @@ func (s *sweep) once(ctx context.Context, ids []int64) (gone int64, again []int6
 		again, err = s.removeBehind(ctx, chunks)
 		items, ss = s.take(chunks)
 	}
-	s.fetching.Release(1)
+	s.claimer.fetching.Release(1)
 	n := 0
 	if err == nil && len(ss) > 0 {
 		n, err = s.settle(ctx, ss)
 	}
 	if n < len(items) {
 		// A Fetch that has begun may not have reconciled since the error, so it may not get these.
-		s.fetching.Acquire(context.WithoutCancel(ctx), 1) // fails only if ctx is done
-		defer s.fetching.Release(1)
+		s.claimer.fetching.Acquire(context.WithoutCancel(ctx), 1) // fails only if ctx is done
+		defer s.claimer.fetching.Release(1)
 	}
-	s.memory.mu.Lock()
-	s.memory.takeBack(items[n:]...)
+	s.claimer.memory.mu.Lock()
+	s.claimer.memory.takeBack(items[n:]...)
 	for _, c := range chunks {
 		if c.owner == 0 {
 			c.used = time.Time{} // so that release gives it back
 		}
 	}
-	s.memory.mu.Unlock()
+	s.claimer.memory.mu.Unlock()
 	if err == nil {
-		err = afterDeadlock(func() error { return s.release(ctx, idleClaim) })
+		err = afterDeadlock(func() error { return s.claimer.release(ctx, idleClaim) })
 	}
 	for _, id := range ids {
 		if !slices.ContainsFunc(chunks, func(c *chunk) bool { return c.id == id }) {
@@ -176,13 +176,13 @@ func (s *sweep) once(ctx context.Context, ids []int64) (gone int64, again []int6
 
 // take claims those deliveries in chunks that are to be settled, and returns their settlements.
 func (s *sweep) take(chunks []*chunk) (items []*item, ss []store.Settlement) {
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
+	s.claimer.memory.mu.Lock()
+	defer s.claimer.memory.mu.Unlock()
 	for _, c := range chunks {
 		if c.owner == behind {
 			continue
 		}
-		own, mine := s.memory.chunks[c.id]
+		own, mine := s.claimer.memory.chunks[c.id]
 		if mine {
 			c = own
 		}
@@ -195,7 +195,7 @@ func (s *sweep) take(chunks []*chunk) (items []*item, ss []store.Settlement) {
 			case !mine || it.state != free:
 				s.skipped[d.Seq] = true
 			case verdict != store.Return:
-				d.Claim = s.memory.hand(it)
+				d.Claim = s.claimer.memory.hand(it)
 				items, ss = append(items, it), append(ss, store.Settlement{Verdict: verdict, Delivery: d})
 			}
 		}
@@ -205,11 +205,11 @@ func (s *sweep) take(chunks []*chunk) (items []*item, ss []store.Settlement) {
 
 // settle stores settlements and returns their number.
 func (s *sweep) settle(ctx context.Context, ss []store.Settlement) (n int, err error) {
-	if err := s.settling.Acquire(ctx, 1); err != nil {
+	if err := s.claimer.settling.Acquire(ctx, 1); err != nil {
 		return 0, err
 	}
-	defer s.settling.Release(1)
-	n, err = s.settleAll(ctx, ss, false)
+	defer s.claimer.settling.Release(1)
+	n, err = s.claimer.settleAll(ctx, ss, false)
 	for i := range ss[:n] {
 		s.removed(ss[i].Delivery.Seq)
 	}
@@ -233,11 +233,11 @@ func (s *sweep) removeBehind(ctx context.Context, chunks []*chunk) (released []i
 		ID     int64
 		Outbox bool
 	}
-	removed, err := collect(ctx, s.db.pool, pgx.RowToStructByPos[row], s.db.in(removeBehindSQL), released)
+	removed, err := collect(ctx, s.claimer.db.pool, pgx.RowToStructByPos[row], s.claimer.db.in(removeBehindSQL), released)
 	for _, r := range removed {
 		released = slices.DeleteFunc(released, func(id int64) bool { return id == r.ID })
 		if r.Outbox {
-			s.firstClaims.Add(1)
+			s.claimer.firstClaims.Add(1)
 		}
 	}
 	s.changed += len(removed)
