@@ -142,9 +142,10 @@ func (w *worker) lookUp(slot *slot, l *lane) (t *target, hold HoldKind, err erro
 func (w *worker) settle(l *lane, d *Delivery, s store.Settlement) {
 	w.log(l, &s)
 	if last := w.last; last != nil && d.Key != "" {
+		late := s // in memory of its own, so that the usual settlement needs none
 		w.requests.Go(func() {
 			<-last
-			w.settler.add(s)
+			w.settler.add(late)
 		})
 	} else {
 		w.settler.add(s)
