@@ -73,6 +73,8 @@ const (
 	noneAge    = time.Second            // how long an answer without destinations is used at most
 	failedAge  = 100 * time.Millisecond // how long nobody asks again after an error
 	liveAge    = 5 * time.Minute        // how long answers of a LiveDirectory are used by default
+
+	maxKeptEach = 10 // destinations of a tenant; see keepEach
 )
 
 // find returns the answer to q, from memory or from the Directory. Callers with the same question
@@ -161,9 +163,27 @@ func (as *answers) answered(q question, a *answer) {
 		delete(as.asking, q)
 		if !a.cut {
 			as.keep(q, a)
+			as.keepEach(q, a)
 		}
 	}
 	close(a.done)
+}
+
+// keepEach keeps the answer a about a tenant also as answers about its destinations, which are asked for
+// next, when events are delivered to them. It does not do so for many destinations, because these could
+// take the place of what other tenants need. The caller holds as.mu.
+func (as *answers) keepEach(q question, a *answer) {
+	if !q.tenant || len(a.destinations) > maxKeptEach {
+		return
+	}
+	for i := range a.destinations {
+		one := a.destinations[i : i+1 : i+1]
+		of := question{key: one[0].ID}
+		newer := func(b *answer) bool { return b != nil && b.begun.After(a.begun) }
+		if as.asking[of] == nil && !newer(as.recent[of]) && !newer(as.older[of]) {
+			as.keep(of, &answer{destinations: one, begun: a.begun, size: answerSize + one[0].size()})
+		}
+	}
 }
 
 // keep makes a the answer to q. The caller holds as.mu.

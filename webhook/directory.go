@@ -17,8 +17,9 @@ import (
 type Directory interface {
 	// Destination returns the destination with this id. No two tenants may have the same id.
 	Destination(ctx context.Context, id string) (Destination, error)
-	// Destinations returns all destinations of a tenant, also disabled ones; none, and no error, if the
-	// tenant has none or is not known. It may leave Destination.Tenant empty.
+	// Destinations returns all destinations of a tenant, also disabled ones, each with all that
+	// Destination returns; none, and no error, if the tenant has none or is not known. It may leave
+	// Destination.Tenant empty.
 	Destinations(ctx context.Context, tenant string) ([]Destination, error)
 }
 

@@ -431,7 +431,7 @@ func (ld *loader) copyTables(s *Store) error {
 		return nil
 	}
 	ds := &ld.store.index.documents
-	m, unpin := ds.merger("", len(ds.tables), reported)
+	m, unpin := ds.merger("", "", len(ds.tables), reported)
 	defer unpin()
 	return s.janitor.install(&s.index.documents.tables, m.all(true), nil, ld.seq, nil)
 }

@@ -54,19 +54,22 @@ func tablesRecord(documents, history []*table, flushed uint64) record {
 	return r
 }
 
-// merger returns a merger of n tables and, with them, the memtable, from a path on. It pins the
-// tables; the caller calls unpin when it has read what it wants.
-func (ds *documents) merger(path string, n int, skip func(error)) (m merger, unpin func()) {
+// merger returns a merger of n tables and, with them, the memtable, from a path to another; an empty one
+// is no bound. It pins the tables; the caller calls unpin when it has read what it wants.
+func (ds *documents) merger(path, to string, n int, skip func(error)) (m merger, unpin func()) {
 	i, _ := ds.find(path)
 	newest := &cursor{}
 	for _, r := range ds.memtable[i:] {
+		if to != "" && r.row.path > to {
+			break
+		}
 		newest.rows = append(newest.rows, r.row)
 	}
 	m = merger{newest}
 	tables := ds.tables[:n]
 	for _, t := range tables {
 		t.pins.Add(1)
-		m = append(m, t.from(path, skip))
+		m = append(m, t.from(path, to, skip))
 	}
 	return m, func() {
 		for _, t := range tables {
@@ -114,12 +117,16 @@ func (s *Store) newest(path string) (found row, flushes int, err error) {
 	flushes = x.documents.flushes
 	x.mu.Unlock()
 	for _, t := range tables {
-		r, err := t.from(path, nil).first()
+		at := t.find(path)
+		if at == len(t.blocks) {
+			continue
+		}
+		rows, err := t.rows(at, path, path)
 		if err != nil {
 			return row{}, 0, err
 		}
-		if r != nil && r.path == path {
-			return *r, flushes, nil
+		if len(rows) > 0 {
+			return rows[0], flushes, nil
 		}
 	}
 	return row{}, flushes, nil
@@ -144,13 +151,18 @@ const documentPage, documentPageBytes = 256, 1 << 20 // that Documents reads at 
 // Documents implements store.DocumentStore.
 func (s *Store) Documents(ctx context.Context, folder, after string) iter.Seq2[store.Document, error] {
 	prefix := pathOf(folder, "")
+	last := len(prefix) - 1
+	for prefix[last] == 0xff { // the first byte is none
+		last--
+	}
+	end := prefix[:last] + string([]byte{prefix[last] + 1}) // sorts behind all paths of the folder
 	return store.Pages(after, func(after string) (some []store.Document, next string, err error) {
 		if err := s.gate.Enter(ctx); err != nil {
 			return nil, "", err
 		}
 		defer s.gate.Leave()
 		s.index.mu.Lock()
-		m, unpin := s.index.documents.merger(prefix+after+"\x00", len(s.index.documents.tables), nil)
+		m, unpin := s.index.documents.merger(prefix+after+"\x00", end, len(s.index.documents.tables), nil)
 		s.index.mu.Unlock()
 		defer unpin()
 		for size := 0; ; {
@@ -269,8 +281,8 @@ func (j *janitor) flush() error {
 	}
 	old := ds.tables[:n]
 	oldest := n == len(ds.tables)
-	m, unpin := ds.merger("", n, nil)
-	alone, none := ds.merger("", 0, nil)
+	m, unpin := ds.merger("", "", n, nil)
+	alone, none := ds.merger("", "", 0, nil)
 	x.mu.Unlock()
 	defer unpin()
 	defer none()
@@ -381,7 +393,7 @@ func (j *janitor) list(in *[]*table, t *table, old []*table, upTo uint64, also f
 // countDocuments returns how many documents there are. skip is told of the parts of tables that cannot
 // be read. The caller is the only user of the index.
 func (x *index) countDocuments(skip func(error)) (n int) {
-	m, unpin := x.documents.merger("", len(x.documents.tables), skip)
+	m, unpin := x.documents.merger("", "", len(x.documents.tables), skip)
 	defer unpin()
 	for r, err := m.next(); r != nil && err == nil; r, err = m.next() {
 		if r.value != nil {

@@ -298,24 +298,31 @@ func (t *table) scan(from, to string, backwards bool, skip func(error), f func(r
 type cursor struct {
 	t    *table // nil for the memtable
 	at   string // rows in front of this path are left out
+	to   string // so are rows behind this one, unless it is empty
 	next int    // the next block to read
+	end  int    // the block behind the last one to read
 	rows []row  // those that were read already
 	// skip, unless it is nil, is told of a block that cannot be read, which the cursor then skips.
 	skip func(error)
 }
 
-// from returns a cursor at the first row whose path is this one or sorts behind it.
-func (t *table) from(path string, skip func(error)) *cursor {
-	return &cursor{t: t, at: path, next: t.find(path), skip: skip}
+// from returns a cursor at the first row whose path is this one or sorts behind it. It goes to the
+// end, or to a path.
+func (t *table) from(path, to string, skip func(error)) *cursor {
+	c := &cursor{t: t, at: path, to: to, next: t.find(path), end: len(t.blocks), skip: skip}
+	if to != "" {
+		c.end = min(t.find(to)+1, c.end)
+	}
+	return c
 }
 
 // first returns the row at the cursor, nil at the end.
 func (c *cursor) first() (*row, error) {
 	for len(c.rows) == 0 {
-		if c.t == nil || c.next == len(c.t.blocks) {
+		if c.t == nil || c.next >= c.end {
 			return nil, nil
 		}
-		rows, err := c.t.rows(c.next, c.at, "")
+		rows, err := c.t.rows(c.next, c.at, c.to)
 		if err != nil && c.skip == nil {
 			return nil, err
 		} else if err != nil {
