@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -128,6 +129,33 @@ func TestAnswersOfADirectoryAreUsedForAWhile(t *testing.T) {
 				if n := d.questions(); n != 1 {
 					t.Errorf("%s: %d questions after Recheck of %q, want 1", tt.name, n, recheck)
 				}
+			}
+		})
+	}
+}
+
+// What Send asks about a tenant also serves the deliveries to its destinations, unless these are many.
+func TestAnAnswerAboutATenantServesItsDeliveries(t *testing.T) {
+	for n, want := range map[int][3]int{3: {1, 1, 1}, 10: {1, 1, 1}, 11: {12, 2, 12}} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.network.Receiver(hook, "")
+			d := &directory{}
+			for i := range n {
+				d.rows = append(d.rows, at(fmt.Sprint("d", i), hook))
+			}
+			r.start(webhook.Config{Directory: d})
+			for i, change := range []func(){func() {}, func() { r.Recheck("acme", "d0") }, func() { time.Sleep(webhook.DefaultAnswerAge) }} {
+				change()
+				if _, err := r.Send(t.Context(), "acme", &event.Custom{Type: "a.b"}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if got := d.questions(); got != want[i] {
+					t.Errorf("event %d to %d destinations asked %d questions, want %d", i, n, got, want[i])
+				}
+			}
+			if s := r.Stats(); s.Delivered != int64(3*n) {
+				t.Errorf("%d of %d were delivered", s.Delivered, 3*n)
 			}
 		})
 	}
