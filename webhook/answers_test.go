@@ -149,7 +149,7 @@ func TestAnAnswerAboutATenantServesItsDeliveries(t *testing.T) {
 				if _, err := r.Send(t.Context(), "acme", &event.Custom{Type: "a.b"}); err != nil {
 					t.Fatal(err)
 				}
-				synctest.Wait()
+				time.Sleep(time.Second) // until all outcomes are stored
 				if got := d.questions(); got != want[i] {
 					t.Errorf("event %d to %d destinations asked %d questions, want %d", i, n, got, want[i])
 				}
