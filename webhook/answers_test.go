@@ -136,7 +136,7 @@ func TestAnswersOfADirectoryAreUsedForAWhile(t *testing.T) {
 
 // What Send asks about a tenant also serves the deliveries to its destinations, unless these are many.
 func TestAnAnswerAboutATenantServesItsDeliveries(t *testing.T) {
-	for n, want := range map[int][3]int{3: {1, 1, 1}, 10: {1, 1, 1}, 11: {12, 2, 12}} {
+	for n, want := range map[int]int{3: 1, 10: 1, 11: 12} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			r.network.Receiver(hook, "")
 			d := &directory{}
@@ -144,18 +144,17 @@ func TestAnAnswerAboutATenantServesItsDeliveries(t *testing.T) {
 				d.rows = append(d.rows, at(fmt.Sprint("d", i), hook))
 			}
 			r.start(webhook.Config{Directory: d})
-			for i, change := range []func(){func() {}, func() { r.Recheck("acme", "d0") }, func() { time.Sleep(webhook.DefaultAnswerAge) }} {
-				change()
+			for range 2 {
 				if _, err := r.Send(t.Context(), "acme", &event.Custom{Type: "a.b"}); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Second) // until all outcomes are stored
-				if got := d.questions(); got != want[i] {
-					t.Errorf("event %d to %d destinations asked %d questions, want %d", i, n, got, want[i])
+				time.Sleep(webhook.DefaultAnswerAge)
+				if got := d.questions(); got != want {
+					t.Errorf("an event to %d destinations asked %d questions, want %d", n, got, want)
 				}
 			}
-			if s := r.Stats(); s.Delivered != int64(3*n) {
-				t.Errorf("%d of %d were delivered", s.Delivered, 3*n)
+			if s := r.Stats(); s.Delivered != int64(2*n) {
+				t.Errorf("%d of %d were delivered", s.Delivered, 2*n)
 			}
 		})
 	}
