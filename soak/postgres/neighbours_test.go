@@ -107,7 +107,7 @@ var neighbours = []neighbour{
 	}},
 	{"each table is locked for 5 s", func(ctx context.Context, h *house) error {
 		ctx = context.WithoutCancel(ctx)
-		for _, table := range []string{"chunk", "dedup", "state", "node", "dead", "setting"} {
+		for _, table := range []string{"chunk", "dedup", "state", "node", "dead", "document"} {
 			if err := pgx.BeginFunc(ctx, h.other, func(tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, "LOCK TABLE hookferry."+table+" IN ACCESS EXCLUSIVE MODE")
 				sleep(ctx, 5*time.Second)

@@ -120,7 +120,7 @@ func TestFrozen(t *testing.T) {
 			d    time.Duration
 		}
 		steps := []step{{freeze, claim - time.Second}, {freeze, claim + 2*time.Second}, {freeze, 6 * claim}}
-		for _, table := range []string{"node", "chunk", "dedup", "state", "dead", "setting"} {
+		for _, table := range []string{"node", "chunk", "dedup", "state", "dead", "document"} {
 			steps = append(steps, step{lock(table), 2 * claim})
 		}
 		end := time.Now().Add(length)
