@@ -18,8 +18,8 @@ const (
 
 // lockWait is how long a transaction waits for another transaction that is adding one of the same
 // keys. After that, and after a deadlock, each put is tried again in a transaction of its own, one at
-// a time. So a put that has to wait delays the others by lockWait. One that
-// shared its transaction waits longer: until each put that is tried again has had its turn.
+// a time. So a put that has to wait delays the others by lockWait. One that shared its transaction
+// waits longer: until each put that is tried again has had its turn.
 const lockWait = "100ms"
 
 const setLockWait = "SELECT set_config('lock_timeout', $1, true)"
