@@ -95,6 +95,11 @@ var walls = []struct {
 		why:  "it decides from its arguments, and knows neither stores nor requests",
 	},
 	{
+		name: "histogram",
+		of:   []string{module + "/webhook/histogram"},
+		why:  "it counts times, whatever takes them",
+	},
+	{
 		name: "steps of servers for tests",
 		of:   []string{module + "/step"},
 		may:  []string{module + "/internal/..."},
@@ -222,7 +227,7 @@ var (
 	client = []string{module, module + "/internal/...", module + "/check",
 		"github.com/hashicorp/go-retryablehttp", "github.com/hashicorp/go-cleanhttp", "github.com/segmentio/backo-go"}
 	events    = slices.Concat(client, []string{module + "/event", module + "/integrations"})
-	forwarder = slices.Concat(events, []string{module + "/webhook", module + "/webhook/store", module + "/signature",
+	forwarder = slices.Concat(events, []string{module + "/webhook", module + "/webhook/store", module + "/webhook/histogram", module + "/signature",
 		module + "/webhook/internal/schedule", module + "/webhook/internal/wire"})
 	stores  = slices.Concat(forwarder, []string{module + "/webhook/internal/..."})
 	rosters = slices.Concat(forwarder, []string{module + "/audience"})

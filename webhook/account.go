@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/webhook/histogram"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -19,7 +20,7 @@ type account struct {
 
 	mu      sync.Mutex // guards the fields below
 	counts  DestinationStats
-	latency Histogram[uint16]
+	latency histogram.Durations[uint16]
 	failing time.Time // start of the current series of failures; zero if there is none, or nobody is to be told
 	half    bool      // FailingHalf of the series was told
 	refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good

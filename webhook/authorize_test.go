@@ -44,7 +44,7 @@ func TestAuthorizeSetsHeadersOfEachRequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			xs, err := r.Try(t.Context(), webhook.TryParams{Destination: &d, Event: eventOf(t, "m2")})
+			xs, err := r.Try(t.Context(), &d, eventOf(t, "m2"))
 			must(t, err)
 			tokens := make(map[string]bool)
 			for _, q := range recv.Requests() {

@@ -13,11 +13,10 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// Bounds of a Batch.
 const (
-	MaxBatchEvents = signature.MaxBatch
-	MaxBatchBytes  = 1 << 20 // 1 MiB
-	MaxBatchWait   = 10 * time.Second
+	maxBatchEvents = signature.MaxBatch
+	maxBatchBytes  = 1 << 20
+	maxBatchWait   = 10 * time.Second
 )
 
 // A Batch lets a request have several deliveries of a destination, which must have exactly one
@@ -44,11 +43,11 @@ const (
 // batch. A stop sends one batch of each destination at once, as far as slots are free. Retries, and
 // the first delivery after a minute without any, do not wait.
 type Batch struct {
-	MaxEvents int `json:"maxEvents,omitempty"` // deliveries of a request, up to MaxBatchEvents; zero: no batches
-	// MaxBytes bounds the body of a request, up to MaxBatchBytes. A larger event comes alone, in an
-	// array all the same. Zero means MaxBatchBytes.
+	MaxEvents int `json:"maxEvents,omitempty"` // deliveries of a request, up to 1,000; zero: no batches
+	// MaxBytes bounds the body of a request, up to 1 MiB. A larger event comes alone, in an
+	// array all the same. Zero means 1 MiB.
 	MaxBytes int `json:"maxBytes,omitempty"`
-	// MaxWait is up to MaxBatchWait. Zero means that a request has the deliveries that wait when a
+	// MaxWait is up to 10 s. Zero means that a request has the deliveries that wait when a
 	// slot is free.
 	MaxWait time.Duration `json:"maxWait,omitempty"`
 }
@@ -59,9 +58,9 @@ func (b Batch) check(endpoints int, wrong *check.Faults) schedule.Batch {
 		wrong.Refuse(b != Batch{}, "Batch.MaxEvents", "is required for a batch")
 		return schedule.Batch{}
 	}
-	check.Range(wrong, "Batch.MaxEvents", &b.MaxEvents, 1, MaxBatchEvents, 0)
-	check.Range(wrong, "Batch.MaxBytes", &b.MaxBytes, 1, MaxBatchBytes, MaxBatchBytes)
-	check.Range(wrong, "Batch.MaxWait", &b.MaxWait, 0, MaxBatchWait, 0)
+	check.Range(wrong, "Batch.MaxEvents", &b.MaxEvents, 1, maxBatchEvents, 0)
+	check.Range(wrong, "Batch.MaxBytes", &b.MaxBytes, 1, maxBatchBytes, maxBatchBytes)
+	check.Range(wrong, "Batch.MaxWait", &b.MaxWait, 0, maxBatchWait, 0)
 	wrong.Refuse(endpoints > 1, "Batch", "needs exactly one endpoint, and the destination has %d", endpoints)
 	const bracket = 1 // at the start of the body; batchPart counts the rest
 	return schedule.Batch{Events: b.MaxEvents, Bytes: int64(b.MaxBytes) - bracket, Wait: b.MaxWait}

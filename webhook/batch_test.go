@@ -25,6 +25,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -326,7 +327,7 @@ func TestAStopSendsWhatWaitsForABatch(t *testing.T) {
 		recv.SetScript(step.Answer(204))
 		r.start(r.config)
 		time.Sleep(time.Minute)
-		if c := r.counts(); c != (webhook.Counts{}) {
+		if c := r.counts(); c != (store.Counts{}) {
 			t.Errorf("the store has %+v, want nothing", c)
 		}
 	})
@@ -357,7 +358,7 @@ func TestAStopSendsAsManyBatchesAsThereAreSlots(t *testing.T) {
 		}
 		r.start(r.config)
 		time.Sleep(time.Minute)
-		if c := r.counts(); c != (webhook.Counts{}) {
+		if c := r.counts(); c != (store.Counts{}) {
 			t.Errorf("the store has %+v after the next start, want nothing", c)
 		}
 	})
@@ -492,7 +493,7 @@ func TestAnInterruptedBatchWaitsInTheStore(t *testing.T) {
 		recv.SetScript(step.Answer(204))
 		r.start(r.config)
 		time.Sleep(10 * time.Second)
-		if c := r.counts(); c != (webhook.Counts{}) {
+		if c := r.counts(); c != (store.Counts{}) {
 			t.Errorf("the store has %+v, want nothing", c)
 		}
 	})
@@ -541,7 +542,7 @@ func TestValidateABatch(t *testing.T) {
 	}{
 		{"none", webhook.Batch{}, 2, ""},
 		{"the least", webhook.Batch{MaxEvents: 1, MaxBytes: 1, MaxWait: 1}, 1, ""},
-		{"the most", webhook.Batch{MaxEvents: webhook.MaxBatchEvents, MaxBytes: webhook.MaxBatchBytes, MaxWait: webhook.MaxBatchWait}, 1, ""},
+		{"the most", webhook.Batch{MaxEvents: 1000, MaxBytes: 1 << 20, MaxWait: 10 * time.Second}, 1, ""},
 		{"two endpoints", webhook.Batch{MaxEvents: 2}, 2, "Batch"},
 		{"without events", webhook.Batch{MaxWait: time.Second}, 1, "Batch.MaxEvents"},
 		{"negative events", webhook.Batch{MaxEvents: -1}, 1, "Batch.MaxEvents"},

@@ -13,6 +13,7 @@ import (
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -86,7 +87,7 @@ func TestClockSetBackBetweenRunsDelaysNoDelivery(t *testing.T) {
 			t.Errorf("Retry() = %+v, %v, want 1", n, err)
 		}
 		time.Sleep(2 * day)
-		if s := r.Stats(); s.Delivered != 4 || r.counts() != (webhook.Counts{}) {
+		if s := r.Stats(); s.Delivered != 4 || r.counts() != (store.Counts{}) {
 			t.Errorf("Stats() = %+v, Count() = %+v; want 4 delivered and an empty store", s, r.counts())
 		}
 		if n := len(recv.Requests()); n != 4 {
@@ -152,7 +153,7 @@ func TestClockSetForwardEndsRetryWindows(t *testing.T) {
 			t.Errorf("RetryAll() = %d, %v, want 2", n, err)
 		}
 		time.Sleep(time.Second)
-		if s := r.Stats(); s.Delivered != 3 || r.counts() != (webhook.Counts{}) {
+		if s := r.Stats(); s.Delivered != 3 || r.counts() != (store.Counts{}) {
 			t.Errorf("Stats() = %+v, Count() = %+v; want 3 delivered and an empty store", s, r.counts())
 		}
 	})
@@ -164,7 +165,7 @@ func TestClockSetForwardEndsRetryWindows(t *testing.T) {
 			r.track(fmt.Sprint("m", i))
 		}
 		time.Sleep(time.Second)
-		if s := r.Stats(); s.Delivered != 3 || r.counts() != (webhook.Counts{}) {
+		if s := r.Stats(); s.Delivered != 3 || r.counts() != (store.Counts{}) {
 			t.Errorf("Stats() = %+v, Count() = %+v; want 3 delivered and an empty store", s, r.counts())
 		}
 	})

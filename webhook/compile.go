@@ -23,7 +23,7 @@ func makeTarget(d *Destination, c *Config, earlier *target) (*target, check.Faul
 	n := len(d.Endpoints)
 	wrong.Refuse(d.ID == "" || len(d.ID) > maxID, "ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
 	wrong.Refuse(len(d.Tenant) > maxID, "Tenant", "has %d bytes, the limit is %d", len(d.Tenant), maxID)
-	wrong.Refuse(n == 0 || n > MaxEndpoints, "Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
+	wrong.Refuse(n == 0 || n > maxEndpoints, "Endpoints", "%d given; 1 to %d are allowed", n, maxEndpoints)
 	t := &target{source: d, timeout: d.Timeout, retries: d.Retries, schedule: d.Schedule, limits: schedule.Limits{Slots: d.MaxConcurrent, Window: d.Window}}
 	if t.retries.check("Retries", &wrong); t.retries == nil {
 		t.retries = c.Retries

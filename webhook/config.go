@@ -20,21 +20,22 @@ import (
 
 // The defaults of Config. Those of Timeout and Window are of the public webhook documentation.
 const (
-	DefaultAnswerAge        = 5 * time.Second
-	DefaultMaxAnswers       = 32 << 10
-	DefaultMaxAnswerBytes   = 32 << 20 // 32 MiB
-	DefaultTimeout          = 5 * time.Second
-	DefaultWindow           = 4 * time.Hour
-	DefaultServiceName      = "Hookferry"
-	DefaultMaxConcurrent    = 64
-	DefaultMaxInFlight      = 1024
-	DefaultMaxBytesInFlight = 64 << 20 // 64 MiB
-	DefaultPoll             = time.Second
-	DefaultDeadMaxAge       = 30 * 24 * time.Hour
-	DefaultDeadMaxBytes     = 1 << 30 // 1 GiB
-	DefaultBacklogMaxAge    = 30 * 24 * time.Hour
+	DefaultAnswerAge     = 5 * time.Second
+	DefaultTimeout       = 5 * time.Second
+	DefaultWindow        = 4 * time.Hour
+	DefaultServiceName   = "Hookferry"
+	DefaultMaxConcurrent = 64
+	DefaultMaxInFlight   = 1024
+	DefaultDeadMaxAge    = 30 * 24 * time.Hour
+	DefaultDeadMaxBytes  = 1 << 30 // 1 GiB
+	DefaultBacklogMaxAge = 30 * 24 * time.Hour
 
 	Unlimited = store.Unlimited // switches a bound off, as the value of a field whose comment names it
+
+	defaultMaxAnswers       = 32 << 10
+	defaultMaxAnswerBytes   = 32 << 20
+	defaultMaxBytesInFlight = 64 << 20
+	defaultPoll             = time.Second
 )
 
 // Config configures a Forwarder. New copies it, and returns *ConfigErrors if it is not valid. A
@@ -69,7 +70,7 @@ type Config struct {
 	AnswerAge time.Duration
 	// MaxAnswers and MaxAnswerBytes bound the answers in memory, beyond which those used least recently
 	// are forgotten. The bytes are those of texts, and some for each value. Zero means
-	// DefaultMaxAnswers and DefaultMaxAnswerBytes.
+	// 32,768 and 32 MiB.
 	MaxAnswers     int
 	MaxAnswerBytes int64
 
@@ -127,9 +128,9 @@ type Config struct {
 	MaxInFlight int
 	// MaxBytesInFlight bounds the bytes of the bodies in memory, of which busy destinations have equal
 	// shares. A body counts until the outcome of its delivery is stored. At the bound nothing is
-	// fetched, but a larger single body is still delivered. Zero means DefaultMaxBytesInFlight.
+	// fetched, but a larger single body is still delivered. Zero means 64 MiB.
 	MaxBytesInFlight int64
-	// Poll is how often to look for deliveries and pauses of other processes. Zero means DefaultPoll.
+	// Poll is how often to look for deliveries and pauses of other processes. Zero means a second.
 	Poll time.Duration
 
 	// AllowAddresses lists addresses that the guard allows although they are not public; see
@@ -233,15 +234,15 @@ func (c Config) withDefaults() (Config, check.Faults) {
 	wrong.Refuse(!check.IsToken(c.ServiceName), "ServiceName", "is not a product name: letters, digits and !#$%%&'*+-.^_`|~ are allowed")
 	wrong.Refuse(c.TLSClientConfig != nil && c.TLSClientConfig.InsecureSkipVerify, "TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified")
 	check.Least(&wrong, "AnswerAge", &c.AnswerAge, 0, 0)
-	check.Least(&wrong, "MaxAnswers", &c.MaxAnswers, 0, DefaultMaxAnswers)
-	check.Least(&wrong, "MaxAnswerBytes", &c.MaxAnswerBytes, 0, DefaultMaxAnswerBytes)
+	check.Least(&wrong, "MaxAnswers", &c.MaxAnswers, 0, defaultMaxAnswers)
+	check.Least(&wrong, "MaxAnswerBytes", &c.MaxAnswerBytes, 0, defaultMaxAnswerBytes)
 	check.Range(&wrong, "Timeout", &c.Timeout, 0, DefaultTimeout, DefaultTimeout)
 	checkWindow(&wrong, &c.Window, DefaultWindow)
 	c.Retries.check("Retries", &wrong)
 	check.Least(&wrong, "DisableAfter", &c.DisableAfter, 0, 0)
-	check.Least(&wrong, "Poll", &c.Poll, 0, DefaultPoll)
+	check.Least(&wrong, "Poll", &c.Poll, 0, defaultPoll)
 	check.Least(&wrong, "MaxInFlight", &c.MaxInFlight, 0, DefaultMaxInFlight)
-	check.Least(&wrong, "MaxBytesInFlight", &c.MaxBytesInFlight, 0, DefaultMaxBytesInFlight)
+	check.Least(&wrong, "MaxBytesInFlight", &c.MaxBytesInFlight, 0, defaultMaxBytesInFlight)
 	check.Least(&wrong, "DeadMaxAge", &c.DeadMaxAge, Unlimited, DefaultDeadMaxAge)
 	check.Least(&wrong, "DeadMaxBytes", &c.DeadMaxBytes, Unlimited, DefaultDeadMaxBytes)
 	check.Least(&wrong, "BacklogMaxBytes", &c.BacklogMaxBytes, 0, 0)

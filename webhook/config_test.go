@@ -66,7 +66,7 @@ func TestNewNamesTheInvalidField(t *testing.T) {
 		{"filter that is too long", func(c *Config) {
 			c.Destinations[0].Filter.Exclude = []string{"track:" + strings.Repeat("x", maxPattern)}
 		}, "Destinations[0].Filter.Exclude[0]"},
-		{"too many patterns in a filter", func(c *Config) { c.Destinations[0].Filter.Include = make([]string, MaxPatterns+1) }, "Destinations[0].Filter.Include"},
+		{"too many patterns in a filter", func(c *Config) { c.Destinations[0].Filter.Include = make([]string, maxPatterns+1) }, "Destinations[0].Filter.Include"},
 		{"service name with a space", func(c *Config) { c.ServiceName = "My Service" }, "ServiceName"},
 		{"service name with a line end", func(c *Config) { c.ServiceName = "a\r\nX: y" }, "ServiceName"},
 		{"negative timeout", func(c *Config) { c.Timeout = -1 }, "Timeout"},

@@ -13,8 +13,6 @@ type Record = store.Record
 type Ref = store.Ref
 type State = store.State
 type Query = store.Query
-type Counts = store.Counts
-type DestinationCounts = store.DestinationCounts
 type Reason = store.Reason
 
 // The states of a delivery.

@@ -17,11 +17,12 @@ import (
 	"github.com/hookferry/analytics/webhook/store"
 )
 
-// MaxEndpoints and MaxHeaders are limits of the public webhook documentation.
 const (
-	MaxEndpoints       = store.MaxEndpoints // of a destination
-	MaxHeaders         = 5                  // static headers of an endpoint
-	MaxStandardSecrets = 5                  // of a destination
+	MaxStandardSecrets = 5 // of a destination
+
+	// The limits of the public webhook documentation.
+	maxEndpoints = store.MaxEndpoints // of a destination
+	maxHeaders   = 5                  // static headers of an endpoint
 
 	maxURL         = 8 << 10 // bytes of an endpoint's URL
 	maxHeaderValue = 8 << 10 // bytes of a static header's value
@@ -38,7 +39,7 @@ type Destination struct {
 	// and "localhost". Other host names must resolve to addresses that are public or in
 	// Config.AllowAddresses. Never set it for URLs that customers wrote.
 	Trusted bool
-	// Endpoints lists 1 to MaxEndpoints endpoints, each with a URL of its own. The first attempt of a
+	// Endpoints lists one to five endpoints, each with a URL of its own. The first attempt of a
 	// delivery goes to all at once.
 	Endpoints []Endpoint
 	// Secret is the key of the X-Signature of every request; see package signature. Empty means no
@@ -87,7 +88,7 @@ type Destination struct {
 	Transform func(context.Context, event.Event) (event.Event, error)
 	// Authorize returns headers of one request, such as an access token that expires. It is called
 	// before each request, with the endpoint's URL as it is in Endpoints. It may return up to
-	// MaxHeaders headers, but not traceparent, tracestate, one that Endpoint.Headers may not set, or
+	// five headers, but not traceparent, tracestate, one that Endpoint.Headers may not set, or
 	// one that the endpoint has already.
 	//
 	// Authorize may take as long as the attempt, and must return when its context ends. If it returns
@@ -115,7 +116,7 @@ type Endpoint struct {
 	// 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused. International names
 	// are mapped by UTS #46. Spaces and invisible characters are refused.
 	URL string `json:"url"`
-	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes, and
+	// Headers are added to each request: at most five, with values of up to 8,192 bytes, and
 	// names that differ by more than case. Not allowed are those of the message: Host, Content-Length,
 	// Content-Type, Transfer-Encoding, User-Agent, X-Signature, those of Standard Webhooks; and those
 	// of the connection: Connection, Expect, Keep-Alive, Proxy-Connection, TE, Trailer, Upgrade.

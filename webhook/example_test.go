@@ -339,7 +339,7 @@ func ExampleConfig_allowAddresses() {
 			fmt.Println(err)
 			return
 		}
-		exchanges, err := forwarder.Try(context.Background(), webhook.TryParams{Destination: &acme, Event: sample})
+		exchanges, err := forwarder.Try(context.Background(), &acme, sample)
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -43,7 +43,7 @@ func ExampleForwarder_Try() {
 		fmt.Println(err)
 		return
 	}
-	exchanges, err := forwarder.Try(context.Background(), webhook.TryParams{Destination: &destination, Event: sample})
+	exchanges, err := forwarder.Try(context.Background(), &destination, sample)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -21,7 +21,7 @@ type Filter struct {
 	Exclude []string `json:"exclude,omitempty"` // leaves out events that match one of these, even if Include takes them
 }
 
-const MaxPatterns = 100 // patterns of each list of a Filter at most
+const maxPatterns = 100 // patterns of each list of a Filter at most
 const maxPattern = 512  // bytes
 
 // Match reports whether the filter takes e.
@@ -54,7 +54,7 @@ func (f *Filter) Validate() error {
 
 func checkPatterns(field string, patterns []string, wrong *check.Faults) {
 	n := len(patterns)
-	wrong.Refuse(n > MaxPatterns, field, "%d given; at most %d are allowed", n, MaxPatterns)
+	wrong.Refuse(n > maxPatterns, field, "%d given; at most %d are allowed", n, maxPatterns)
 	for i, p := range patterns {
 		kind, name, named := strings.Cut(p, ":")
 		field := fmt.Sprintf("%s[%d]", field, i)

@@ -69,7 +69,7 @@ func oneOf(n, i int, err error) error {
 // Send forwards calls to the destinations of a tenant: to each whose Filter takes the call. All
 // deliveries are stored in one commit. If a tenant has no destination, or is not known, nothing is
 // stored, and it is no error. Send returns what became of each call, and the errors of Forward and of
-// the Directory, and no results with an error. ErrTooLarge says that there were more than MaxFanOut
+// the Directory, and no results with an error. ErrTooLarge says that there were more than 4,096
 // deliveries, one for each call and destination.
 func (f *Forwarder) Send(ctx context.Context, tenant string, calls ...event.Call) ([]Sent, error) {
 	events, err := encode(calls)
@@ -99,8 +99,8 @@ func (f *Forwarder) SendTx(ctx context.Context, tx any, tenant string, calls ...
 // switch Webhooks off.
 type Sent struct{ Stored, Duplicates, Filtered int }
 
-// MaxFanOut bounds the deliveries of one call of Send: its calls, times the destinations of the tenant.
-const MaxFanOut = 4096
+// maxFanOut bounds the deliveries of one call of Send: its calls, times the destinations of the tenant.
+const maxFanOut = 4096
 
 // send passes a delivery of each event for each destination of a tenant to queue.
 func (f *Forwarder) send(ctx context.Context, tx any, tenant string, events []event.Event, queue queue) ([]Sent, error) {
@@ -114,8 +114,8 @@ func (f *Forwarder) send(ctx context.Context, tx any, tenant string, events []ev
 	if err != nil {
 		return nil, err
 	}
-	if n := len(destinations) * len(events); n > MaxFanOut {
-		return nil, fmt.Errorf("%w: %d events for %d destinations of a tenant; at most %d deliveries are allowed", ErrTooLarge, len(events), len(destinations), MaxFanOut)
+	if n := len(destinations) * len(events); n > maxFanOut {
+		return nil, fmt.Errorf("%w: %d events for %d destinations of a tenant; at most %d deliveries are allowed", ErrTooLarge, len(events), len(destinations), maxFanOut)
 	}
 	var array [8]route
 	routes := array[:0]

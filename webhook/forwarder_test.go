@@ -159,7 +159,7 @@ func collect[T any](t *testing.T, seq iter.Seq2[T, error]) []T {
 }
 
 // counts returns the counts of the store, without times and bytes.
-func (r *rig) counts() webhook.Counts {
+func (r *rig) counts() store.Counts {
 	r.t.Helper()
 	c, err := r.queue.Count(r.t.Context())
 	if err != nil {
@@ -216,7 +216,7 @@ func TestDeliversASignedPost(t *testing.T) {
 		if s := r.Stats(); s.Accepted != 1 || s.Delivered != 1 {
 			t.Errorf("Stats() = %+v, want 1 accepted and 1 delivered", s)
 		}
-		if c := r.counts(); c != (webhook.Counts{}) {
+		if c := r.counts(); c != (store.Counts{}) {
 			t.Errorf("the store has %+v after the delivery, want nothing", c)
 		}
 	})
@@ -716,7 +716,7 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 					return destination(hook), nil
 				}
 				var urls []string
-				for i := range webhook.MaxEndpoints {
+				for i := range store.MaxEndpoints {
 					url := fmt.Sprintf("http://e%d-%d.example/", attempts, i)
 					answer := step.Answer(404)
 					if i == 0 {
@@ -1202,7 +1202,7 @@ func TestDeadLettersAreRetriedAndDiscarded(t *testing.T) {
 		if n, err := last(r.DiscardAll(t.Context(), webhook.Query{})); n != 597 || err != nil {
 			t.Errorf("DiscardAll yields %d, %v last; want 597", n, err)
 		}
-		if c := r.counts(); c != (webhook.Counts{}) {
+		if c := r.counts(); c != (store.Counts{}) {
 			t.Errorf("the store has %+v, want nothing", c)
 		}
 	})

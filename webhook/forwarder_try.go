@@ -16,12 +16,6 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// TryParams is an event to send once, to see how a destination responds to it.
-type TryParams struct {
-	Destination *Destination // gets the event; the Forwarder need not know it, and it may be disabled
-	Event       event.Event
-}
-
 // A TryResult is one request of Try, and its answer.
 type TryResult struct {
 	Attempt          // has the Answer even if the endpoint took the event
@@ -37,25 +31,25 @@ type TryResult struct {
 	Resolved, Connected, Secured, FirstByte Millis
 }
 
-// Try sends an event at once to all endpoints of a destination, and returns one TryResult for each,
-// in their order. The requests have the same body, headers, signatures, TLS, guard and timeout as
+// Try sends an event once, at once, to all endpoints of a destination, and returns one TryResult for
+// each, in their order. The Forwarder need not know the destination, which may be disabled. The requests have the same body, headers, signatures, TLS, guard and timeout as
 // those of an attempt, but connections of their own. Try stores, counts and logs nothing, and tells
 // the Observers nothing. The limits of the destination do not apply.
 //
-// The errors are *ConfigErrors for a Destination that is missing or not valid, ErrClosed after
-// Shutdown, or that of Transform; an Event without a body is an error, too. A request that the end
+// The errors are *ConfigErrors for a destination that is missing or not valid, ErrClosed after
+// Shutdown, or that of Transform; an event without a body is an error, too. A request that the end
 // of ctx cuts off has OutcomeCutOff. Try may be called concurrently.
-func (f *Forwarder) Try(ctx context.Context, t TryParams) ([]TryResult, error) {
+func (f *Forwarder) Try(ctx context.Context, to *Destination, e event.Event) ([]TryResult, error) {
 	if f.open.Err() != nil {
 		return nil, ErrClosed
 	}
-	if t.Destination == nil {
+	if to == nil {
 		return nil, &ConfigError{"Destination", "is required"}
 	}
-	if t.Event.Body == nil {
+	if e.Body == nil {
 		return nil, errors.New("webhook: the event has no body")
 	}
-	target, wrong := makeTarget(t.Destination, &f.config, nil)
+	target, wrong := makeTarget(to, &f.config, nil)
 	if wrong != nil {
 		return nil, configError(wrong.Under("Destination"))
 	}
@@ -64,11 +58,11 @@ func (f *Forwarder) Try(ctx context.Context, t TryParams) ([]TryResult, error) {
 	defer cancel()
 	clients := newClients(&f.config, ctx)
 	defer clients.close()
-	body, left, err := t.Destination.transform(ctx, &t.Event)
+	body, left, err := to.transform(ctx, &e)
 	if err != nil {
 		return nil, fmt.Errorf("webhook: the event was not sent: %w", err)
 	}
-	d := Delivery{ID: deliveryID(&t.Event), Body: body, Trace: event.TraceOf(ctx)}
+	d := Delivery{ID: deliveryID(&e), Body: body, Trace: event.TraceOf(ctx)}
 	exchanges := make([]TryResult, len(target.endpoints))
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {

@@ -13,12 +13,12 @@ import (
 	"github.com/hookferry/analytics/internal/weburl"
 )
 
-// An AddressError says that the address guard refused to connect to an address.
-type AddressError struct {
+// An addressError says that the address guard refused to connect to an address.
+type addressError struct {
 	Addr netip.Addr // that the endpoint's host stands for
 }
 
-func (e *AddressError) Error() string { return fmt.Sprintf("address %v is not public", e.Addr) }
+func (e *addressError) Error() string { return fmt.Sprintf("address %v is not public", e.Addr) }
 
 // A guard opens connections to public addresses only. It checks the addresses that it then dials,
 // because a name that is checked earlier may resolve to another address at the dial.
@@ -31,7 +31,7 @@ type guard struct {
 }
 
 // dial connects to addr, but never to an address that the guard refuses. The error is an
-// *AddressError only if the guard refuses all addresses of the host.
+// *addressError only if the guard refuses all addresses of the host.
 func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return g.dialer.Dial(ctx, network, addr, g.allowed)
 }
@@ -51,7 +51,7 @@ func (g *guard) allowed(host string, ips []netip.Addr) ([]netip.Addr, error) {
 		return true
 	})
 	if len(ips) == 0 {
-		return nil, &AddressError{Addr: refused}
+		return nil, &addressError{Addr: refused}
 	}
 	return ips, nil
 }

@@ -167,12 +167,12 @@ func TestAnAddressThatAnsweredIsCheckedAgain(t *testing.T) {
 		host.took()
 
 		g.allow = nil
-		if err := dial(); err == nil || isA[*AddressError](err) || !slices.Equal(host.took(), ips[:1]) {
+		if err := dial(); err == nil || isA[*addressError](err) || !slices.Equal(host.took(), ips[:1]) {
 			t.Errorf("dial of %v, the last of which answered and is now refused: got %v, want the first dialed alone", ips, err)
 		}
 		host.ips = ips[1:]
-		if err := dial(); !isA[*AddressError](err) || host.took() != nil {
-			t.Errorf("dial of %v, which answered and is now refused: got %v, want an *AddressError and no dial", ips[1:], err)
+		if err := dial(); !isA[*addressError](err) || host.took() != nil {
+			t.Errorf("dial of %v, which answered and is now refused: got %v, want an *addressError and no dial", ips[1:], err)
 		}
 		host.ips, host.live = addresses("8.8.8.8", "9.9.9.9"), netip.MustParseAddr("8.8.8.8")
 		if err, got := dial(), host.took(); err != nil || !slices.Equal(got, host.ips[:1]) {

@@ -70,9 +70,9 @@ func TestGuardChecksTheResolvedAddress(t *testing.T) {
 			if c != nil {
 				c.Close()
 			}
-			var ae *AddressError
+			var ae *addressError
 			if tt.ok && err != nil || !tt.ok && !errors.As(err, &ae) {
-				t.Errorf("dial(%s) = %v, want ok %v, else an *AddressError", tt.host, err, tt.ok)
+				t.Errorf("dial(%s) = %v, want ok %v, else an *addressError", tt.host, err, tt.ok)
 			}
 		})
 	}

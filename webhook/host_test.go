@@ -247,7 +247,7 @@ func TestGuardChecksTheAddressOfEachLookup(t *testing.T) {
 			if c != nil {
 				c.Close()
 			}
-			refused := isA[*AddressError](err)
+			refused := isA[*addressError](err)
 			if want := tt.addrs[now] == bad; refused != want || (c == nil) != want {
 				t.Errorf("%s: lookup %d, of %v: dial = %v, %v, want refused %v", tt.name, now, tt.addrs[now], c, err, want)
 			}

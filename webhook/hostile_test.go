@@ -665,7 +665,7 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 		}
 	}
 	s, c := r.Stats(), r.counts()
-	if len(seen.ended) != int(s.Accepted) || c != (webhook.Counts{Dead: len(dead)}) || len(r.Held()) > 0 {
+	if len(seen.ended) != int(s.Accepted) || c != (store.Counts{Dead: len(dead)}) || len(r.Held()) > 0 {
 		t.Errorf("%d of %d deliveries have ended, the store has %+v, Held() = %+v; want all ended and none held", len(seen.ended), s.Accepted, c, r.Held())
 	}
 	t.Logf("%d of %d were delivered, after %d more attempts", s.Delivered, s.Accepted, s.Retried)

@@ -62,15 +62,15 @@ func TestKeysLapseTogether(t *testing.T) {
 				time.Sleep(window / 2)
 				must(t, r.ForwardEvents(t.Context(), []string{"crm"}, events[half:]...))
 				time.Sleep(window/2 - time.Minute)
-				if got, want := r.counts(), (webhook.Counts{Waiting: len(fails) * n, Behind: len(fails) * (n - 1)}); got != want {
+				if got, want := r.counts(), (store.Counts{Waiting: len(fails) * n, Behind: len(fails) * (n - 1)}); got != want {
 					t.Errorf("before the end of the window the store has %+v, want %+v", got, want)
 				}
 				time.Sleep(2 * time.Minute)
-				if got, want := r.counts(), (webhook.Counts{Waiting: len(fails) * n / 2, Behind: len(fails) * (n/2 - 1), Dead: len(fails) * n / 2}); got != want {
+				if got, want := r.counts(), (store.Counts{Waiting: len(fails) * n / 2, Behind: len(fails) * (n/2 - 1), Dead: len(fails) * n / 2}); got != want {
 					t.Errorf("after the first window the store has %+v, want %+v", got, want)
 				}
 				time.Sleep(window)
-				if got, want := r.counts(), (webhook.Counts{Dead: len(fails) * n}); got != want {
+				if got, want := r.counts(), (store.Counts{Dead: len(fails) * n}); got != want {
 					t.Errorf("after another window the store has %+v, want %+v", got, want)
 				}
 				l.check(t, 1)

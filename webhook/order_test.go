@@ -18,6 +18,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -179,7 +180,7 @@ func TestKeysKeepOrder(t *testing.T) {
 				must(t, r.ForwardEvents(t.Context(), []string{"crm"}, events...)) // they are left out
 				time.Sleep(4 * time.Hour)
 				l.check(t, n+later, keys[:3]...)
-				if got, want := r.counts(), (webhook.Counts{Dead: tt.dead * len(keys)}); got != want {
+				if got, want := r.counts(), (store.Counts{Dead: tt.dead * len(keys)}); got != want {
 					t.Errorf("the store has %+v, want %+v", got, want)
 				}
 			})
@@ -272,7 +273,7 @@ func TestKeysKeepOrderThroughSettings(t *testing.T) {
 			must(t, r.Resume(t.Context(), "crm"))
 			time.Sleep(time.Minute)
 			l.check(t, n, "a", "b")
-			if got := r.counts(); got != (webhook.Counts{}) {
+			if got := r.counts(); got != (store.Counts{}) {
 				t.Errorf("the store has %+v, want nothing", got)
 			}
 		})
@@ -304,7 +305,7 @@ func TestKeysKeepOrderThroughSettings(t *testing.T) {
 			if diff := cmp.Diff(want, seen); diff != "" {
 				t.Errorf("first requests by key (-want +got)\n%s", diff)
 			}
-			if got := r.counts(); got != (webhook.Counts{}) {
+			if got := r.counts(); got != (store.Counts{}) {
 				t.Errorf("the store has %+v, want nothing", got)
 			}
 		})
@@ -315,7 +316,7 @@ func TestKeysKeepOrderThroughSettings(t *testing.T) {
 			r.start(webhook.Config{Destinations: []webhook.Destination{keyedCRM()}, DisableGone: true, BuryDisabled: true})
 			must(t, r.ForwardEvents(t.Context(), []string{"crm"}, keyed(n, "a", "b")...))
 			time.Sleep(time.Minute)
-			if got, want := r.counts(), (webhook.Counts{Dead: 2 * n}); got != want {
+			if got, want := r.counts(), (store.Counts{Dead: 2 * n}); got != want {
 				t.Errorf("the store has %+v, want %+v", got, want)
 			}
 		})

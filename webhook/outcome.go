@@ -45,7 +45,7 @@ func statusOutcome(status int) (Outcome, Reason) {
 func errorOutcome(err error) (Outcome, Reason) {
 	switch {
 	// No request was sent, and the next attempt would be refused, too.
-	case isA[*AddressError](err):
+	case isA[*addressError](err):
 		return OutcomePermanent, ReasonAddress
 	case isA[x509.SystemRootsError](err): // this machine cannot read its root certificates
 		return OutcomeRetryable, ReasonCertificate

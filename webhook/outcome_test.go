@@ -73,7 +73,7 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 		{"wrong host", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, OutcomePermanent, ReasonCertificate},
 		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, OutcomePermanent, ReasonCertificate},
 		{"no roots to verify with", &tls.CertificateVerificationError{Err: x509.SystemRootsError{Err: os.ErrPermission}}, OutcomeRetryable, ReasonCertificate},
-		{"private address", op(&AddressError{Addr: netip.MustParseAddr("10.0.0.1")}), OutcomePermanent, ReasonAddress},
+		{"private address", op(&addressError{Addr: netip.MustParseAddr("10.0.0.1")}), OutcomePermanent, ReasonAddress},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, err := range []error{tt.err, fmt.Errorf("wrapped: %w", tt.err), &url.Error{Op: "Post", URL: "https://u:secret@h/?key=secret", Err: tt.err}} {

@@ -70,7 +70,7 @@ func (cs *clients) close() {
 // addHeaders adds the headers in given, whose path is field, to header, and returns their secret
 // texts. It adds to wrong a fault for each one that is not allowed.
 func addHeaders(header http.Header, field string, given map[string]string, wrong *check.Faults) (secrets []string) {
-	wrong.Refuse(len(given) > MaxHeaders, field, "%d given; at most %d are allowed", len(given), MaxHeaders)
+	wrong.Refuse(len(given) > maxHeaders, field, "%d given; at most %d are allowed", len(given), maxHeaders)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		value, field, canonical := given[name], fmt.Sprintf("%s[%q]", field, name), http.CanonicalHeaderKey(name)
 		problem := checkHeader(name, value)

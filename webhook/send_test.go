@@ -90,7 +90,7 @@ func TestSendGoesToTheTenantsDestinations(t *testing.T) {
 
 func TestSendHasABoundAndFailsWithTheDirectory(t *testing.T) {
 	d := new(directory)
-	for i := range webhook.MaxFanOut/2 + 1 {
+	for i := range 4096/2 + 1 {
 		d.rows = append(d.rows, at(fmt.Sprint(i), hook))
 	}
 	f, err := webhook.New(webhook.Config{Store: testkit.Must(memqueue.Open(memqueue.Config{})), Directory: d, AnswerAge: 1})
@@ -99,7 +99,7 @@ func TestSendHasABoundAndFailsWithTheDirectory(t *testing.T) {
 		t.Errorf("Send() to %d destinations = %v, %v", len(d.rows), sent, err)
 	}
 	if sent, err := f.Send(t.Context(), "acme", custom("a", "2"), custom("a", "3")); !errors.Is(err, webhook.ErrTooLarge) || sent != nil {
-		t.Errorf("Send() beyond MaxFanOut = %v, %v; want no results and ErrTooLarge", sent, err)
+		t.Errorf("Send() beyond 4,096 deliveries = %v, %v; want no results and ErrTooLarge", sent, err)
 	}
 	if _, err := f.SendTx(t.Context(), "tx", "acme", custom("a", "2")); !errors.Is(err, webhook.ErrUnsupported) {
 		t.Errorf("SendTx() with a store that is no Outbox = %v, want ErrUnsupported", err)

@@ -63,7 +63,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 
 // excess returns by how many bytes the dead letters exceed their bound. If the store does not know how
 // many they have, excess reads all of them.
-func (s *sweeper) excess(ctx context.Context, counts *Counts) (int64, error) {
+func (s *sweeper) excess(ctx context.Context, counts *store.Counts) (int64, error) {
 	if s.config.DeadMaxBytes == Unlimited {
 		return 0, nil
 	}

@@ -85,11 +85,11 @@ func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, no
 			next.Closed = append(next.Closed, store.Closed{Endpoint: endpoints[i].hash, Until: until})
 		}
 	}
-	if len(next.Closed) > MaxEndpoints {
+	if len(next.Closed) > maxEndpoints {
 		// The oldest entries belong to endpoints that the destination no longer has.
-		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
+		next.Closed = next.Closed[len(next.Closed)-maxEndpoints:]
 	}
-	var array [MaxEndpoints]*endpoint
+	var array [maxEndpoints]*endpoint
 	_, opens := t.open(&next, now, array[:0])
 	if opens.IsZero() {
 		return bury(&next, results[0].attempt.Reason, now)

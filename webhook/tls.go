@@ -10,11 +10,11 @@ import (
 	"github.com/hookferry/analytics/check"
 )
 
-const MaxCertificates = 5 // client certificates of a destination
+const maxCertificates = 5 // client certificates of a destination
 
 // TLS holds the TLS settings of one destination.
 type TLS struct {
-	// Certificates are client certificates, at most MaxCertificates, as tls.LoadX509KeyPair reads
+	// Certificates are client certificates, at most five, as tls.LoadX509KeyPair reads
 	// them. Empty means those of Config.TLSClientConfig.
 	Certificates []tls.Certificate
 	// RootCAs are the only authorities that may have signed certificates of the endpoints, nil
@@ -27,7 +27,7 @@ type TLS struct {
 // with the same certificates share connections, and a certificate is public.
 func (t *TLS) check(wrong *check.Faults) {
 	n := len(t.Certificates)
-	wrong.Refuse(n > MaxCertificates, "TLS.Certificates", "%d given; at most %d are allowed", n, MaxCertificates)
+	wrong.Refuse(n > maxCertificates, "TLS.Certificates", "%d given; at most %d are allowed", n, maxCertificates)
 	for i := range t.Certificates {
 		wrong.Add(fmt.Sprintf("TLS.Certificates[%d]", i), checkCertificate(&t.Certificates[i]))
 	}

@@ -30,7 +30,7 @@ func TestForwardAndTrySendTheTraceOfTheCaller(t *testing.T) {
 		}{
 			{"ForwardEvents", func() error { return r.ForwardEvents(ctx, []string{"crm"}, e) }},
 			{"Try", func() error {
-				_, err := r.Try(ctx, webhook.TryParams{Destination: &crm(hook)[0], Event: e})
+				_, err := r.Try(ctx, &crm(hook)[0], e)
 				return err
 			}},
 		} {

@@ -98,8 +98,8 @@ func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 				t.Errorf("%s: got the log %s, want %q", tt.name, text, tt.logged)
 			}
 			// Try sends the transformed event as well.
-			exchanges, err := r.Try(t.Context(), webhook.TryParams{Event: e, Destination: &webhook.Destination{
-				ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, Transform: tt.transform}})
+			exchanges, err := r.Try(t.Context(), &webhook.Destination{
+				ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, Transform: tt.transform}, e)
 			switch {
 			case tt.logged != "":
 				if err == nil || !strings.Contains(err.Error(), tt.logged) {

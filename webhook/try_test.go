@@ -46,7 +46,7 @@ func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 			}
 			synctest.Wait()
 			before := r.Stats()
-			xs, err := r.Try(ctx, webhook.TryParams{Destination: &d, Event: e})
+			xs, err := r.Try(ctx, &d, e)
 			must(t, err)
 			qs := recv.Requests()
 			if len(xs) != 1 || len(qs) != 2 {
@@ -98,7 +98,7 @@ func TestTryReportsTheFailureOfEachEndpoint(t *testing.T) {
 			d.Endpoints = append(d.Endpoints, webhook.Endpoint{URL: "https://" + host + ".example/", Headers: map[string]string{"X-Key": "s3cret"}})
 		}
 		begin := time.Now()
-		xs, err := r.Try(t.Context(), webhook.TryParams{Destination: &d, Event: eventOf(t, "m1")})
+		xs, err := r.Try(t.Context(), &d, eventOf(t, "m1"))
 		must(t, err)
 		var got []string
 		for _, x := range xs {
@@ -136,20 +136,20 @@ func TestTryRefusesInvalidArgumentsAndShutdown(t *testing.T) {
 			"Destination.Endpoints":        {ID: "crm"},
 			"Destination.Endpoints[0].URL": {ID: "crm", Endpoints: []webhook.Endpoint{{URL: "ftp://crm.example/"}}},
 		} {
-			if _, err := r.Try(t.Context(), webhook.TryParams{Destination: d, Event: eventOf(t, "m1")}); !errors.As(err, &refused) || refused.Field != name {
+			if _, err := r.Try(t.Context(), d, eventOf(t, "m1")); !errors.As(err, &refused) || refused.Field != name {
 				t.Errorf("Try() with an invalid %s = %v, want a *ConfigError that names it", name, err)
 			}
 		}
-		if _, err := r.Try(t.Context(), webhook.TryParams{Destination: good}); err == nil {
+		if _, err := r.Try(t.Context(), good, event.Event{}); err == nil {
 			t.Error("Try() without an event = nil, want an error")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if xs, err := r.Try(ctx, webhook.TryParams{Destination: good, Event: eventOf(t, "m1")}); err != nil || xs[0].Outcome != webhook.OutcomeCutOff {
+		if xs, err := r.Try(ctx, good, eventOf(t, "m1")); err != nil || xs[0].Outcome != webhook.OutcomeCutOff {
 			t.Errorf("Try() with a canceled context = %v, %v; want the outcome cut_off", xs, err)
 		}
 		must(t, r.Shutdown(t.Context()))
-		if _, err := r.Try(t.Context(), webhook.TryParams{Destination: good, Event: eventOf(t, "m1")}); !errors.Is(err, webhook.ErrClosed) {
+		if _, err := r.Try(t.Context(), good, eventOf(t, "m1")); !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("Try() after Shutdown = %v, want ErrClosed", err)
 		}
 	})
@@ -172,7 +172,7 @@ func TestTrustedAppliesToOneTryAlone(t *testing.T) {
 	try := func(host string, trusted bool) webhook.TryResult {
 		t.Helper()
 		d := webhook.Destination{ID: "new", Trusted: trusted, Endpoints: []webhook.Endpoint{{URL: "http://" + host + ":" + port + "/"}}}
-		xs, err := f.Try(t.Context(), webhook.TryParams{Destination: &d, Event: eventOf(t, "m1")})
+		xs, err := f.Try(t.Context(), &d, eventOf(t, "m1"))
 		must(t, err)
 		return xs[0]
 	}
@@ -206,7 +206,7 @@ func TestTryReportsConnectionTimes(t *testing.T) {
 			Store: q, Retries: &webhook.Retries{Timeout: webhook.MaxTimeout}, TLSClientConfig: &tls.Config{RootCAs: roots}, Destinations: []webhook.Destination{d},
 		})
 		must(t, err)
-		xs, err := f.Try(t.Context(), webhook.TryParams{Destination: &d, Event: eventOf(t, "m1")})
+		xs, err := f.Try(t.Context(), &d, eventOf(t, "m1"))
 		must(t, err)
 		x := xs[0]
 		steps := []webhook.Millis{x.Connected, x.Secured, x.FirstByte, x.Took}

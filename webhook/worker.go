@@ -25,7 +25,7 @@ type worker struct {
 	left    bool                 // the attempt has left its slot, so the worker ends
 	open    []*endpoint          // the endpoints that the current delivery goes to
 	last    <-chan struct{}      // closed when the last request of a delivered one has ended; nil if it has
-	results [MaxEndpoints]result // of the endpoints in open
+	results [maxEndpoints]result // of the endpoints in open
 	batch   []*Delivery          // of the current attempt, in the order of Seq; see deliverBatch
 	ends    []store.Settlement   // of the deliveries in batch
 }

@@ -135,7 +135,7 @@ func (r *relay) replay(ctx context.Context, key string) error {
 // post posts one event and prints the answer, whose status it returns. The webhook-id is the id of the event. The server itself
 // sends a digest of the id and the source.
 func (r *relay) post(ctx context.Context, id string, body []byte) (status int) {
-	tried, err := r.forwarder.Try(ctx, webhook.TryParams{Destination: r.receiver, Event: event.Event{ID: id, Body: body}})
+	tried, err := r.forwarder.Try(ctx, r.receiver, event.Event{ID: id, Body: body})
 	switch {
 	case ctx.Err() != nil:
 		return 0

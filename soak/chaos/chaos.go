@@ -424,7 +424,7 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 // drain delivers the remaining deliveries. It returns how many there were, and the ids of the dead letters.
 func drain(t *testing.T, s webhook.Store, url string) (rest int, dead map[string]bool) {
 	t.Helper()
-	count := func() (counts webhook.Counts) {
+	count := func() (counts stores.Counts) {
 		testkit.Until(t, "Count works", func() bool { // at first it may wait for what a killed node owns
 			var err error
 			counts, err = s.Count(t.Context())

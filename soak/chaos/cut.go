@@ -149,7 +149,7 @@ func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 	}
 	wg.Wait()
 	c.set(false)
-	counts := webhook.Counts{Waiting: -1}
+	counts := store.Counts{Waiting: -1}
 	for counts.Waiting != 0 && ctx.Err() == nil {
 		if c, err := s.Count(ctx); err == nil {
 			counts = c

@@ -65,7 +65,7 @@ type chaosStatus struct {
 	Heap       uint64 // after a garbage collection
 	Goroutines int
 	Files      int // open files; -1 if their number is unknown
-	Counts     webhook.Counts
+	Counts     store.Counts
 	Stats      webhook.Stats
 }
 

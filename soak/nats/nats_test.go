@@ -239,7 +239,7 @@ func TestLeaderKilled(t *testing.T) {
 			t.Errorf("delivery %s was done %d times, want once", id, n)
 		}
 	}
-	var counts webhook.Counts
+	var counts store.Counts
 	testkit.Until(t, "the servers answer", func() bool {
 		counts, err = q.Count(t.Context())
 		return err == nil

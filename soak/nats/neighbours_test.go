@@ -34,6 +34,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/natsqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A neighbour disturbs the servers until ctx ends. Then it undoes the disturbance.
@@ -418,7 +419,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 		return err == nil
 	})
 	defer other.Close()
-	var left webhook.Counts
+	var left store.Counts
 	testkit.Until(t, "the servers count", func() bool {
 		left, err = other.Count(t.Context())
 		return err == nil

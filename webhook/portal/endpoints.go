@@ -400,7 +400,7 @@ func (q *request) try(ctx context.Context, id string, e event.Event) (any, error
 		return nil, err
 	}
 	q.leave()
-	results, err := q.h.config.Forwarder.Try(ctx, webhook.TryParams{Destination: &destination, Event: e})
+	results, err := q.h.config.Forwarder.Try(ctx, &destination, e)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 )
 
@@ -130,9 +131,9 @@ func TestDestinationsInTroubleAreNamed(t *testing.T) {
 // failingStore is a store that cannot count by destination.
 type failingStore struct{ webhook.Store }
 
-func (failingStore) CountByDestination(context.Context, ...string) iter.Seq2[webhook.DestinationCounts, error] {
-	return func(yield func(webhook.DestinationCounts, error) bool) {
-		yield(webhook.DestinationCounts{}, errors.New("the disk is away"))
+func (failingStore) CountByDestination(context.Context, ...string) iter.Seq2[store.DestinationCounts, error] {
+	return func(yield func(store.DestinationCounts, error) bool) {
+		yield(store.DestinationCounts{}, errors.New("the disk is away"))
 	}
 }
 

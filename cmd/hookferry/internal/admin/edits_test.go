@@ -99,7 +99,7 @@ func TestWrongEditsAreRefused(t *testing.T) {
 	ask[api.Destination](s, 200, "PUT", editedPath, edited)
 	const some = `"endpoints": [{"url": "https://a.example/"}]`
 	var large []string // endpoints with the most bytes of headers
-	for i := range webhook.MaxEndpoints {
+	for i := range store.MaxEndpoints {
 		value := strings.Repeat("x", 8<<10)
 		large = append(large, fmt.Sprintf(`{"url": "https://%d.example/", "headers": {"A": "%s", "B": "%s"}}`, i, value, value))
 	}

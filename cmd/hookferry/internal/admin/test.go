@@ -150,7 +150,7 @@ func (q *request) try(d webhook.Destination, source *config.Source, typ string, 
 	if err != nil {
 		return nil, err
 	}
-	tried, err := q.handler.config.Forwarder.Try(q.http.Context(), webhook.TryParams{Destination: &d, Event: e})
+	tried, err := q.handler.config.Forwarder.Try(q.http.Context(), &d, e)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/histogram"
 )
 
 // counts has the numbers of one destination, or of all, over time. Nil counts ignore events.
@@ -37,10 +38,10 @@ const hourSteps = 12
 // A level has the steps of one resolution. The latest step is open: new events still count in it.
 type level struct {
 	seconds int64
-	cells   []cell                    // a ring buffer of the steps
-	open    int64                     // index of the open step, counted since 1970
-	now     *cell                     // the open step
-	latency webhook.Histogram[uint32] // of the open step
+	cells   []cell                      // a ring buffer of the steps
+	open    int64                       // index of the open step, counted since 1970
+	now     *cell                       // the open step
+	latency histogram.Durations[uint32] // of the open step
 }
 
 // A cell has the numbers of one step. It takes 32 bytes.
@@ -84,7 +85,7 @@ func (c *counts) advance(now time.Time) {
 			continue
 		}
 		l.measure()
-		l.latency = webhook.Histogram[uint32]{}
+		l.latency = histogram.Durations[uint32]{}
 		waiting := l.now.waiting
 		for n := max(l.open+1, index-int64(len(l.cells))+1); n <= index; n++ {
 			*l.cell(n) = cell{known: true, waiting: waiting}

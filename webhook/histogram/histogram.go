@@ -1,26 +1,27 @@
-package webhook
+// Package histogram counts durations in little memory.
+package histogram
 
 import (
 	"math/bits"
 	"time"
 )
 
-// A Histogram counts durations in buckets, eight for each power of two of nanoseconds: shorter ones
+// Durations counts durations in buckets, eight for each power of two of nanoseconds: shorter ones
 // than 1,024 ns in the first, longer ones than 36 minutes in the last. When their number has reached
 // an eighth of the largest N, it halves all counts, so that later durations weigh more. The zero
-// value is empty. A Histogram is not safe for concurrent use.
-type Histogram[N uint16 | uint32] struct {
+// value is empty. It is not safe for concurrent use.
+type Durations[N uint16 | uint32] struct {
 	n       int
-	buckets [histogramBuckets]N
+	buckets [bucketCount]N
 }
 
 const (
-	histogramShift   = 7      // a bucket below 2,048 ns has 1<<7 ns
-	histogramBuckets = 8 * 31 // the last one ends at 1<<41 ns
+	firstShift  = 7      // a bucket below 2,048 ns has 1<<7 ns
+	bucketCount = 8 * 31 // the last one ends at 1<<41 ns
 )
 
 // Add counts d.
-func (h *Histogram[N]) Add(d time.Duration) {
+func (h *Durations[N]) Add(d time.Duration) {
 	if h.n > int(^N(0)>>3) {
 		h.n = 0
 		for i := range h.buckets {
@@ -33,18 +34,18 @@ func (h *Histogram[N]) Add(d time.Duration) {
 }
 
 func bucketOf(d time.Duration) int {
-	ns := max(uint64(max(d, 0)), 8<<histogramShift)
+	ns := max(uint64(max(d, 0)), 8<<firstShift)
 	shift := bits.Len64(ns) - 4
-	return min((shift-histogramShift)*8+int(ns>>shift)-8, histogramBuckets-1)
+	return min((shift-firstShift)*8+int(ns>>shift)-8, bucketCount-1)
 }
 
 func endOf(bucket int) time.Duration {
-	return time.Duration(bucket%8+9)<<(bucket/8+histogramShift) - 1
+	return time.Duration(bucket%8+9)<<(bucket/8+firstShift) - 1
 }
 
 // Quantile returns a duration that the share q of all durations does not exceed, at most an eighth
 // too long. It is 0 if the histogram is empty.
-func (h *Histogram[N]) Quantile(q float64) time.Duration {
+func (h *Durations[N]) Quantile(q float64) time.Duration {
 	rank := max(int(q*float64(h.n)+0.999999), 1)
 	for i, n := range h.buckets {
 		if rank -= int(n); rank <= 0 {
