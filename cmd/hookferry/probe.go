@@ -178,7 +178,7 @@ func guardDial(u *url.URL, allow []netip.Prefix) func(context.Context, string, s
 		if literal || local && ip.IsLoopback() || webhook.IsPublic(ip) || slices.ContainsFunc(allow, func(n netip.Prefix) bool { return n.Contains(ip) }) {
 			return nil
 		}
-		return &webhook.AddressError{Addr: ip}
+		return fmt.Errorf("address %v is not public", ip)
 	}
 }
 
