@@ -3,6 +3,7 @@ package filequeue_test
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -236,4 +237,59 @@ func testHistoryIsBounded(t *testing.T) {
 	time.Sleep(4 * time.Minute)
 	synctest.Wait()
 	wantDelivered("after a sixteenth of an hour more", 0, 0)
+}
+
+// A disk may hold up all syncs while it frees a large file. So a file that is not needed any more is freed
+// by an eighth of a segment, and a sync each, before it is removed; but not while somebody reads it.
+func TestSpaceIsFreedBitByBit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, keepsAll)
+		const step = 64 << 10 / 8 // of the smallest segment
+		var mu sync.Mutex
+		sizes, unsynced, removed := make(map[string]int64), make(map[string]int64), make(map[string]int)
+		r.d.OnOp(func(op simdisk.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			kind, _, _ := strings.Cut(op.Name, "-")
+			table := kind == "history"
+			switch op.Kind {
+			case simdisk.Write:
+				sizes[op.Name] = max(sizes[op.Name], op.Off+int64(op.Len))
+			case simdisk.Sync:
+				unsynced[op.Name] = 0
+			case simdisk.Truncate:
+				unsynced[op.Name] += sizes[op.Name] - op.Off
+				if sizes[op.Name] = op.Off; table && unsynced[op.Name] > step {
+					t.Errorf("%d bytes of %s are freed at once, want at most %d", unsynced[op.Name], op.Name, step)
+				}
+			case simdisk.Remove:
+				removed[kind]++
+				if table || kind == "segment" {
+					if n := sizes[op.Name] + unsynced[op.Name]; n > step {
+						t.Errorf("to remove %s frees %d bytes, want at most %d", op.Name, n, step)
+					}
+				}
+			}
+			return nil
+		})
+		r.keepSome(60)
+		r.s.KeepInTables(60_000)
+		for range 60 {
+			r.settle(store.Done, r.put("ab", 2000, true))
+		}
+		time.Sleep(time.Minute)
+		for range 100 {
+			r.settle(store.Done, r.put("a", 5000, false))
+			synctest.Wait()
+		}
+		if _, _, err := r.s.Erase(t.Context(), "ab"); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if removed["history"] == 0 || removed["segment"] == 0 {
+			t.Errorf("%v files were removed, want tables and segments among them", removed)
+		}
+	})
 }

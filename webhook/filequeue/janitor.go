@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -254,9 +256,22 @@ func (j *janitor) retire(g *segment) error {
 	if err != nil {
 		return err
 	}
-	g.unpin()
+	j.release(g.file, g.end, &g.pins, g.unpin)
 	j.leftovers = append(j.leftovers, g.id.name())
 	return j.removeLeftovers()
+}
+
+// release unpins a segment or table that the store no longer needs, not even after a crash. Before that
+// it frees the file bit by bit, unless somebody still reads it: while a disk is told which blocks are
+// free (the mount option discard), all syncs wait, for 14 ms if it frees 44 MB, for 3 ms if it frees 4.
+func (j *janitor) release(f disk.File, size int64, pins *atomic.Int32, unpin func()) {
+	step := j.store.writer.segmentBytes / 8
+	for size -= step; size > 0 && pins.Load() == 1 && j.ctx.Err() == nil; size -= step {
+		if f.Truncate(size) != nil || f.Sync() != nil {
+			break // to remove the name frees the rest
+		}
+	}
+	unpin()
 }
 
 // maxKeys bounds the keys in a record of kindKeys.

@@ -383,7 +383,7 @@ func (j *janitor) list(in *[]*table, t *table, old []*table, upTo uint64, also f
 		return err
 	}
 	for _, t := range old {
-		t.unpin()
+		j.release(t.file, t.size, &t.pins, t.unpin)
 		j.leftovers = append(j.leftovers, t.name)
 	}
 	j.leftovers, j.doubtful = append(j.leftovers, j.doubtful...), nil
