@@ -31,10 +31,11 @@ type TryResult struct {
 	Resolved, Connected, Secured, FirstByte Millis
 }
 
-// Try sends an event once, at once, to all endpoints of a destination, and returns one TryResult for
-// each, in their order. The Forwarder need not know the destination, which may be disabled. The requests have the same body, headers, signatures, TLS, guard and timeout as
-// those of an attempt, but connections of their own. Try stores, counts and logs nothing, and tells
-// the Observers nothing. The limits of the destination do not apply.
+// Try sends one request with an event to each endpoint of a destination, all at the same time, and
+// returns a TryResult for each, in their order. The Forwarder need not know the destination, which may
+// be disabled. The requests have the same body, headers, signatures, TLS, guard and timeout as those
+// of an attempt, but connections of their own. Try stores, counts and logs nothing, and tells the
+// Observers nothing. The limits of the destination do not apply.
 //
 // The errors are *ConfigErrors for a destination that is missing or not valid, ErrClosed after
 // Shutdown, or that of Transform; an event without a body is an error, too. A request that the end

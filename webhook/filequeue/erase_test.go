@@ -239,8 +239,8 @@ func testHistoryIsBounded(t *testing.T) {
 	wantDelivered("after a sixteenth of an hour more", 0, 0)
 }
 
-// A disk may hold up all syncs while it frees a large file. So a file that is not needed any more is freed
-// by an eighth of a segment, and a sync each, before it is removed; but not while somebody reads it.
+// While a large file is freed, all syncs may have to wait. So before a file is removed, it is shortened by
+// an eighth of a segment at a time, with a sync after each.
 func TestSpaceIsFreedBitByBit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, keepsAll)
