@@ -501,6 +501,7 @@ func TestSweepLetsOthersIn(t *testing.T) {
 			}
 			return store.Done
 		})
+		synctest.Wait() // the puts are over: nothing waits for memory.mu, which the sweep holds during the Wait above
 		if err := sw.user(t.Context(), "crm", 0); sw.changed != chunkPage+1 || len(sw.skipped) != 0 || err != nil {
 			t.Errorf("sweep = %d, %d, %v; want %d, 0", sw.changed, len(sw.skipped), err, chunkPage+1)
 		}
