@@ -47,16 +47,22 @@ async function open(browser, bypassCSP) {
   return page
 }
 
-// leave ends what the page does and keeps, and fails if anything was complained of. A test that fails
-// does not come here, and nothing of its page is seen again.
+// leave ends what the page does and keeps, and fails if anything was complained of. The page ends
+// first: a request that it makes without its session would be refused, and complained of. What it
+// kept goes from an empty document of its origin. A test that fails does not come here, and nothing
+// of its page is seen again.
 export async function leave(page) {
+  await page.goto('about:blank')
   await page.unrouteAll({ behavior: 'ignoreErrors' })
+  await page.route('**/*', (route) => route.fulfill({ contentType: 'text/html', body: '<link rel="icon" href="data:,">' }))
+  await page.goto(`${page.origin}/left`)
   await page.evaluate(() => {
     localStorage.clear()
     sessionStorage.clear()
   })
   await page.context().clearCookies()
   await page.goto('about:blank')
+  await page.unrouteAll()
   page.context().browser().left.push(page)
   assert.deepEqual(page.complaints, [], 'complaints of the page')
 }
