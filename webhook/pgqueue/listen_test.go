@@ -5,11 +5,15 @@ package pgqueue
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A connection that listens and gets nothing is tested, and given up if it does not get the
@@ -65,4 +69,31 @@ func TestDeafConnectionIsNoticed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a transaction put while nobody listened, and left to others to release, is released once somebody
+// listens, and not only at the next poll.
+func TestListeningReleasesWhatIsOwed(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir()), NoListen: true})
+	defer s.Close()
+	s.abandon() // its releaser looks at the beginning
+	if err := putTx(t, s, pgx.RepeatableRead, keyed("crm", "k", 0, 1)...).Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.memory.hearAny()
+	if ds, err := s.Fetch(t.Context(), []store.Want{{Destination: "crm", Max: 1}}, 1<<20, nil); len(ds) > 0 || err != nil {
+		t.Fatalf("Fetch = %v, %v; want nothing before it is released", ds, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { (&listener{db: s.db, memory: s.memory, maintainer: s.maintainer}).listen(ctx) })
+	<-s.claimer.owed
+	stop()
+	running.Wait()
+	s.claimer.owed.Set()
+	ctx, stop = context.WithCancel(t.Context())
+	running.Go(func() { (&releaser{maintainer: s.maintainer}).run(ctx) })
+	settleAll(t, s, store.Done, fetchUntil(t, s, 1, "crm"))
+	stop()
+	running.Wait()
 }

@@ -58,6 +58,7 @@ func (l *listener) receive(background context.Context) error {
 	}
 	l.maintainer.ran(background, listening, "", nil)
 	l.memory.hearAny() // earlier notifications were missed
+	l.maintainer.claimer.owed.Set()
 	return l.heed(background, conn.WaitForNotification, func(ctx context.Context) error {
 		_, err := l.db.pool.Exec(ctx, "SELECT pg_notify($1, '')", own)
 		return err
