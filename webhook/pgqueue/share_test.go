@@ -636,7 +636,7 @@ func TestReleaseDuringPut(t *testing.T) {
 func TestPutTx(t *testing.T) {
 	for _, driver := range []string{"pgx", "database/sql"} {
 		t.Run(driver, func(t *testing.T) {
-			q := openWith(t, Config{Schema: "tx" + driver[:3]})
+			q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 			defer q.Close()
 			in := func(commit bool, ds ...store.Delivery) (n int) {
 				t.Helper()
