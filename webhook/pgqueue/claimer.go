@@ -190,9 +190,10 @@ func (cl *claimer) reconcile(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		unknown := cl.compare(stored, since)
-		cl.memory.hearAny()
-		return cl.free(ctx, conn, node, unknown, nil)
+		err = cl.free(ctx, conn, node, cl.compare(stored, since), nil)
+		cl.memory.hearAny() // a query that ran meanwhile has not seen the chunks as unclaimed
+		cl.owed.Set()       // the answer that was lost may have been that of a settlement which owes a release
+		return err
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -110,9 +111,22 @@ func (mt *maintainer) upkeep(ctx context.Context) error {
 	_, documents := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.forget_documents($1)"), store.RememberRemoved+time.Minute)
 	_, owed := mt.db.pool.Exec(ctx, mt.db.in("SELECT S.rotate_owed()"))
 	kept := mt.claimer.history.rotate(ctx)
+	return errors.Join(dedup, chunks, documents, owed, kept, mt.heal(ctx))
+}
+
+// heal frees chunks of nodes that do not exist. This node hears of them, too.
+func (mt *maintainer) heal(ctx context.Context) error {
+	var freed int64
 	b := newBatch()
-	b.Queue(mt.db.in(healSQL), mt.db.channel, mt.memory.nodeNow())
-	return errors.Join(dedup, chunks, documents, owed, kept, mt.db.pool.SendBatch(ctx, b).Close())
+	b.Queue(mt.db.in(healSQL), mt.db.channel, mt.memory.nodeNow()).Exec(func(tag pgconn.CommandTag) error {
+		freed = tag.RowsAffected()
+		return nil
+	})
+	err := mt.db.pool.SendBatch(ctx, b).Close()
+	if freed > 0 {
+		mt.memory.hearAny()
+	}
+	return err
 }
 
 // healSQL frees chunks that are claimed by nodes which do not exist, and notifies all other nodes. Such
