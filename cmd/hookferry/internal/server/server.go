@@ -435,7 +435,7 @@ func (s *server) stop(ctx context.Context, clean bool, calls net.Listener, publi
 	calls.Close()
 	clients.endIdle(true)
 	clients.wait(stopping)
-	if public.Shutdown(stopping) != nil {
+	if err := public.Shutdown(stopping); err != nil && stopping.Err() != nil { // otherwise it is that calls is closed twice
 		s.Logger.Warn("requests were cut off; their senders will repeat them")
 		public.Close()
 	}

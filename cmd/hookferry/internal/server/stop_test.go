@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,6 +144,45 @@ func TestStopCutsOffNoRequestOfHTTP2(t *testing.T) {
 		end(slow, slowAnswered)
 		if err := s.stop(); err != nil {
 			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// A lateListener is closed once, as those of the system are, and Accept finds out a second later.
+type lateListener struct {
+	net.Listener
+	closed atomic.Bool
+}
+
+func (l *lateListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		time.Sleep(time.Second)
+	}
+	return c, err
+}
+
+func (l *lateListener) Close() error {
+	if l.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	return l.Listener.Close()
+}
+
+// On a busy machine, the server stops before it knows that its listener is closed. Then it does not
+// say that it has cut off requests.
+func TestStopBeforeTheListenerEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.prepare("sources: [{name: web, keys: [k1]}]\n", nil)
+		listen := s.listen
+		s.listen = func(ctx context.Context, network, address string) (net.Listener, error) {
+			l, err := listen(ctx, network, address)
+			return &lateListener{Listener: l}, err
+		}
+		s.begin()
+		s.call("k1", "E")
+		if err := s.stop(); err != nil || strings.Contains(s.text(), "cut off") {
+			t.Errorf("Run = %v, want nil, and nothing cut off:\n%s", err, s.text())
 		}
 	})
 }
