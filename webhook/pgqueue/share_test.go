@@ -87,6 +87,7 @@ func TestNodeThatMissedHeartbeatTakesOverNobody(t *testing.T) {
 	a, b := openWith(t, c), openWith(t, c)
 	defer a.Close()
 	defer b.Close()
+	b.abandon()
 	declaresDead := func() bool { // whether a takes over from b
 		t.Helper()
 		if err := a.maintainer.takeOver(t.Context()); err != nil {
@@ -144,6 +145,7 @@ func TestTakeOverRemovesNodeAndFreesItsClaimsAtOnce(t *testing.T) {
 	}
 	putAll(t, b, deliveries("crm", 0, 10)...)
 	fetchUntil(t, b, 5, "crm")
+	b.abandon()
 	exec(`UPDATE S.node SET steady = steady - interval '10 hours' WHERE id = $1`, a.memory.nodeNow())
 	exec(`UPDATE S.node SET expires = expires - interval '2 hours' WHERE id = $1`, b.memory.nodeNow())
 	exec(`ALTER TABLE S.chunk ADD CONSTRAINT stays_claimed CHECK (node <> 0) NOT VALID`)
@@ -187,6 +189,7 @@ func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 func TestNewNodeHasNoClaimsOfOldNode(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
+	q.abandon() // nothing else waits for the table
 	ctx := t.Context()
 	tx, err := pool(t).Begin(ctx)
 	if err != nil {
@@ -562,6 +565,9 @@ func TestNothingIsHandedOutByLateAnswer(t *testing.T) {
 			q, other := openWith(t, c), openWith(t, c)
 			defer q.Close()
 			defer other.Close()
+			for _, s := range []*Store{q, other} {
+				s.abandon() // nothing else waits for the table
+			}
 			ctx := t.Context()
 			putAll(t, other, deliveries("mail", 0, 1)...)
 			tx, err := other.db.pool.Begin(ctx)
@@ -580,9 +586,9 @@ func TestNothingIsHandedOutByLateAnswer(t *testing.T) {
 				ended <- err
 			}()
 			waitForLock(t, tx, q, "chunk")
-			q.memory.mu.Lock()
+			q.heartbeat.mu.Lock()
 			q.heartbeat.sent = q.heartbeat.sent.Add(-q.db.config.Claim)
-			q.memory.mu.Unlock()
+			q.heartbeat.mu.Unlock()
 			if err := errors.Join(tx.Rollback(ctx), <-ended); err != nil || handed {
 				t.Errorf("the call hands out the delivery: %v, %v; want false", handed, err)
 			}
@@ -609,6 +615,9 @@ func TestReleaseDuringPut(t *testing.T) {
 	q, other := openWith(t, c), openWith(t, c)
 	defer q.Close()
 	defer other.Close()
+	for _, s := range []*Store{q, other} {
+		s.abandon() // nothing else waits for the table
+	}
 	ctx := t.Context()
 	if _, err := q.Fetch(ctx, []store.Want{{Destination: "crm", Max: 1}}, 1, nil); err != nil { // so that this node claims what it puts
 		t.Fatal(err)
@@ -630,7 +639,16 @@ func TestReleaseDuringPut(t *testing.T) {
 	if err := errors.Join(q.Release(ctx), tx.Rollback(ctx), <-ended); err != nil {
 		t.Fatal(err)
 	}
-	settleAll(t, other, store.Done, fetchUntil(t, other, 1, "crm"))
+	var ds []store.Delivery
+	testkit.Until(t, "the other node gets the delivery", func() bool {
+		other.memory.hearAny() // it does not listen any more
+		var err error
+		if ds, err = other.Fetch(ctx, []store.Want{{Destination: "crm", Max: 1}}, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		return len(ds) == 1
+	})
+	settleAll(t, other, store.Done, ds)
 }
 
 func TestPutTx(t *testing.T) {
