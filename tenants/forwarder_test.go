@@ -2,12 +2,14 @@ package tenants_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/step"
 	"github.com/hookferry/analytics/tenants"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -75,6 +77,72 @@ func TestForwarderFollowsTheDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("after DeleteTenant", 1, 3)
+		if err := f.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What another node changes while the store fails counts once this node follows the changes again: what
+// waits is attempted within two seconds, not at the next look-up or probe.
+func TestChangesDuringAnOutageOfTheStoreCountAtOnceAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, s := rig(t, tenants.Config{})
+		flaky := &flakyStore{Store: s}
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		recv := network.Receiver("https://first.example/", "")
+		network.Receiver("https://down.example/", "", step.Refuse())
+		f := testkit.Must(webhook.New(webhook.Config{
+			Store: s, Directory: testkit.Must(tenants.New(flaky, tenants.Config{})),
+			DialContext: network.DialContext, TLSClientConfig: network.TLSClientConfig(),
+		}))
+		ran := make(chan error, 1)
+		go func() { ran <- f.Run(context.Background()) }() // until Shutdown
+		off, down := at("https://first.example/"), at("https://down.example/")
+		off.Disabled, down.Schedule = true, webhook.ScheduleDays // its retries are minutes apart
+		var made []tenants.Destination
+		for _, in := range []tenants.Destination{off, down} {
+			d, _, err := other.Create(t.Context(), in, "ann")
+			if err != nil {
+				t.Fatal(err)
+			}
+			made = append(made, d)
+			for range 100 {
+				if err := f.Forward(t.Context(), d.ID, &event.Custom{Type: "invoice.paid"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		soon := func(h webhook.Hold) bool { return time.Until(h.Until) < 8*time.Second }
+		for slices.ContainsFunc(f.Held(), soon) {
+			time.Sleep(time.Second)
+		}
+		if held := f.Held(); len(held) != 2 {
+			t.Fatalf("Held() = %+v, want one that is disabled and one that fails", held)
+		}
+		flaky.failOnce.Store(true)
+		for flaky.failOnce.Load() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		made[0].Disabled, made[1].Endpoints[0].URL = false, "https://first.example/down"
+		for _, d := range made {
+			if _, err := other.Update(t.Context(), d, "ann"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3 * time.Second) // Run calls Follow again after one second
+		got := make(map[string]bool)
+		for _, q := range recv.Requests() {
+			got[q.URL.Path] = true
+		}
+		if !got["/"] || !got["/down"] {
+			t.Errorf("two seconds after Follow has begun again, there are requests for the paths %v, want / and /down", got)
+		}
 		if err := f.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}

@@ -115,15 +115,16 @@ func TestPutRefusesWhatTheForwarderWould(t *testing.T) {
 	}
 }
 
-// A flakyStore fails while failing is set, and has forgotten older changes while forgetful is.
+// A flakyStore fails while failing is set, or once after failOnce is set, and has forgotten older changes
+// while forgetful is.
 type flakyStore struct {
 	*memqueue.Store
-	failing, forgetful atomic.Bool
+	failing, failOnce, forgetful atomic.Bool
 }
 
 func (f *flakyStore) Changes(ctx context.Context, since uint64) ([]store.DocumentChange, uint64, error) {
 	switch {
-	case f.failing.Load():
+	case f.failing.Load(), f.failOnce.Swap(false):
 		return nil, 0, os.ErrDeadlineExceeded
 	case since != store.Latest && f.forgetful.Swap(false):
 		return nil, 0, store.ErrTooOld

@@ -13,9 +13,37 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
+// A liveLookup is a LiveDirectory that reports, for each value in missed, that it may have missed changes.
+type liveLookup struct {
+	lookup
+	missed chan struct{}
+}
+
+func (d liveLookup) Follow(ctx context.Context, changed func(tenant, destination string)) error {
+	for {
+		changed("", "")
+		select {
+		case <-d.missed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // A destination that cannot be used gets its deliveries at once when Recheck says that it has
-// changed, even if a look-up that began before the change ends after it.
+// changed, and within two seconds when a LiveDirectory says that any may have changed, even if a look-up
+// that began before the change ends after it.
 func TestRecheckEndsAHoldAtOnce(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		testRecheck(t, missed)
+	}
+}
+
+func testRecheck(t *testing.T, missed bool) {
+	first := time.Second // until the first attempt
+	if missed {
+		first = 2 * time.Second
+	}
 	off := crm(hook)[0]
 	off.Disabled = true
 	for _, tt := range []struct {
@@ -31,13 +59,14 @@ func TestRecheckEndsAHoldAtOnce(t *testing.T) {
 		{name: "failing", before: &crm("http://down.example/")[0]},
 		{name: "disabled, and a look-up is in progress", before: &off, slow: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s missed=%t", tt.name, missed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				recv := r.network.Receiver(hook, "")
 				r.network.Receiver("http://down.example/", "", step.Refuse())
 				var changed, slow atomic.Bool
 				after := &crm(hook)[0]
-				r.start(webhook.Config{Directory: attempted(func(context.Context, string) (*webhook.Destination, error) {
+				d := liveLookup{missed: make(chan struct{})}
+				d.lookup = attempted(func(context.Context, string) (*webhook.Destination, error) {
 					if changed.Load() {
 						return after, nil
 					}
@@ -45,7 +74,8 @@ func TestRecheckEndsAHoldAtOnce(t *testing.T) {
 						time.Sleep(2 * time.Second)
 					}
 					return tt.before, tt.err
-				})})
+				})
+				r.start(webhook.Config{Directory: d})
 				const n = 20
 				for i := range n {
 					r.track(fmt.Sprint("m", i))
@@ -58,11 +88,15 @@ func TestRecheckEndsAHoldAtOnce(t *testing.T) {
 				}
 				r.track("new")
 				changed.Store(true)
-				r.Recheck("", "crm", "nobody")
+				if missed {
+					d.missed <- struct{}{}
+				} else {
+					r.Recheck("", "crm", "nobody")
+				}
 				begin := time.Now()
 				recv.Wait(t.Context(), 1)
-				if took := time.Since(begin); took > time.Second {
-					t.Errorf("the first attempt is made %v after the change, want at most 1 s", took)
+				if took := time.Since(begin); took > first {
+					t.Errorf("the first attempt is made %v after the change, want at most %v", took, first)
 				}
 				if tt.name != "failing" { // whose retries keep their schedule
 					recv.Wait(t.Context(), n+1)

@@ -6,12 +6,15 @@ import (
 	"time"
 )
 
-const maxHold = 30 * time.Second // between two look-ups of a destination that cannot be used
+const (
+	maxHold      = 30 * time.Second // between two look-ups of a destination that cannot be used
+	recheckSpace = time.Millisecond // between two destinations of RecheckAll
+)
 
 // Hold suspends the destination of the attempt t, because it cannot be used for the reason why. It
 // returns the ready deliveries of the lane, for the store, and how long the destination waits: if
 // soon, one second at first, and twice as long at each further Hold in a row, up to maxHold;
-// otherwise maxHold. If Recheck was called since the attempt began, the destination does not wait.
+// otherwise maxHold. If Recheck or RecheckAll was called since the attempt began, it does not wait.
 func (s *Scheduler[S, V]) Hold(t *Slot[S, V], why string, soon bool) ([]Item[V], time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,6 +82,34 @@ func (s *Scheduler[S, V]) Recheck(destination string) {
 	l.heldUntil = now
 	l.breaker.asked = 2 // one attempt of each queue, because Plan alternates between them
 	s.places.update(l, now)
+}
+
+// RecheckAll says that any destination may have changed. Those that are held are looked up again, and
+// those that fail are probed, after a second at the earliest: one destination each recheckSpace, however
+// often RecheckAll is called, so that many of them do not crowd out the others. One whose turn would come
+// after its next look-up or probe keeps the time of that.
+func (s *Scheduler[S, V]) RecheckAll() {
+	s.each(nil, func(l *Lane[S, V]) {
+		l.rechecks++
+		now, b := s.config.Now(), &l.breaker
+		turn := s.recheck
+		if turn.Before(now) || turn.After(now.Add(2*maxHold)) { // the clock may have been set back
+			turn = now
+		}
+		if b.open && l.active > 0 {
+			b.probes = 0 // this attempt may have the old settings: if it fails, a probe follows within a second
+		}
+		switch probe := turn.Add(retrySpace); {
+		case l.hold != "" && turn.Before(l.heldUntil):
+			l.heldUntil = turn
+		case l.hold == "" && b.open && probe.Before(b.probe):
+			b.probe, b.retry = probe, earlier(b.retry, probe)
+		default:
+			return
+		}
+		s.recheck = turn.Add(recheckSpace)
+		s.places.update(l, now)
+	})
 }
 
 // A Pause stops the attempts of a destination's deliveries until it is resumed.

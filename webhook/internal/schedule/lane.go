@@ -35,7 +35,7 @@ type Lane[S, V any] struct {
 	hold       string
 	heldUntil  time.Time
 	holdsInRow int
-	rechecks   uint64 // counts the calls of Recheck
+	rechecks   uint64 // counts the calls of Recheck and RecheckAll
 	paused     bool
 	known      bool      // the destination could be used at the latest look-up
 	looking    time.Time // until when l waits for a look-up without a slot, zero if there is none; see Leave

@@ -47,6 +47,7 @@ type Scheduler[S, V any] struct {
 	open    bool                 // between Open and Drain
 	groups  uint64               // counts the batches that Divide has made
 	version uint64               // the latest one that SetPaused has got
+	recheck time.Time            // when RecheckAll may have the next destination looked up
 }
 
 // New returns a Scheduler. It makes no reservations until Open is called. part returns how many bytes

@@ -505,6 +505,60 @@ func TestLooksDoNotGrowWithLanes(t *testing.T) {
 	}
 }
 
+// However often RecheckAll is called, it causes a bounded number of attempts each second: of one failing
+// destination one, and of all suspended ones together one for each recheckSpace.
+func TestRecheckAllSpacesAttempts(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		lanes       int
+		end         func(w *testScheduler, slot *Slot[int, int])
+		least, most int // attempts in five seconds
+	}{
+		{"one fails", 1, func(w *testScheduler, slot *Slot[int, int]) { w.fail(slot, 24*time.Hour, false) }, 4, 5},
+		{"many are held", 8000, func(w *testScheduler, slot *Slot[int, int]) {
+			w.Hold(slot, "disabled", false)
+			w.end(slot, false)
+			w.put(slot.Item.Destination, false, slot.Item.Due, 1)
+		}, 4900, 5100},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestScheduler(t, 1024, 64, 1<<30)
+				defer w.Close()
+				attempt := func() (n int) { // all that may be attempted now
+					for w.fetch(); ; w.fetch() {
+						slot := w.begin()
+						if slot == nil {
+							return n
+						}
+						tt.end(w, slot)
+						n++
+					}
+				}
+				for i := range tt.lanes {
+					w.put(fmt.Sprint(i), false, time.Now(), 100/tt.lanes+1)
+				}
+				for tt.lanes == 1 && w.lanes["0"].breaker.probes < 6 { // the next probe is half a minute away
+					attempt()
+					time.Sleep(time.Second)
+				}
+				attempt()
+				n := 0
+				for i := range 500 {
+					if i%20 == 0 {
+						w.RecheckAll()
+					}
+					n += attempt()
+					time.Sleep(10 * time.Millisecond)
+				}
+				if n < tt.least || n > tt.most {
+					t.Errorf("%d attempts in five seconds with RecheckAll, want %d to %d", n, tt.least, tt.most)
+				}
+			})
+		})
+	}
+}
+
 // A delivery to a destination that answers is attempted at once, although deliveries to many new
 // destinations are ready.
 func TestNewDestinationsAreNotAheadOfOneThatAnswers(t *testing.T) {
