@@ -5,6 +5,9 @@ import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { chromium } from 'playwright-core'
 
+// limit bounds each test, in milliseconds. A test takes seconds, but a machine may have much else to do.
+export const limit = 180_000
+
 const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
 export const launch = () => chromium.launch({

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { after, before, test } from 'node:test'
 import { promisify } from 'node:util'
-import { launch, leave, overflow, visit } from './browser.mjs'
+import { launch, leave, limit, overflow, visit } from './browser.mjs'
 import { Receiver, Server, until } from './serve.mjs'
 
 const narrow = { viewport: { width: 390, height: 844 } }
@@ -34,7 +34,7 @@ after(async () => {
 const row = (page, text) => page.locator('tbody tr', { hasText: text })
 const figure = (page, name) => page.locator('.figure', { hasText: name }).locator('.value')
 
-test('the empty overview does not scroll sideways on a narrow screen', async () => {
+test('the empty overview does not scroll sideways on a narrow screen', { timeout: limit }, async () => {
   const page = await visit(browser, server.page, narrow)
   await page.getByRole('heading', { name: 'No call has come yet' }).waitFor()
   await row(page, '/takes').getByText('Idle').waitFor()
@@ -42,7 +42,7 @@ test('the empty overview does not scroll sideways on a narrow screen', async () 
   await leave(page)
 })
 
-test('the suggested command sends a call, with a key of the configuration', async () => {
+test('the suggested command sends a call, with a key of the configuration', { timeout: limit }, async () => {
   const page = await visit(browser, server.page)
   await page.getByText(/KEY is one of sources\[\]\.keys in .*hookferry\.yaml/).waitFor()
   const line = await page.locator('.command', { hasText: 'hookferry send' }).locator('code').innerText()
@@ -53,7 +53,7 @@ test('the suggested command sends a call, with a key of the configuration', asyn
   await leave(page)
 })
 
-test('a destination that refuses is in trouble, with the words of its receiver', async () => {
+test('a destination that refuses is in trouble, with the words of its receiver', { timeout: limit }, async () => {
   const page = await visit(browser, server.page)
   const refuses = page.locator('.attention li', { hasText: 'refuses is refusing' })
   await refuses.getByText('422: { "error": "unknown trait plan" }').waitFor()
@@ -72,7 +72,7 @@ test('a destination that refuses is in trouble, with the words of its receiver',
   await leave(page)
 })
 
-test('the link to a destination in trouble stays the same while its line changes', async () => {
+test('the link to a destination in trouble stays the same while its line changes', { timeout: limit }, async () => {
   const page = await visit(browser, server.page)
   const line = page.locator('.attention li', { hasText: 'busy is failing' }).or(page.locator('.attention li', { hasText: 'refuses is refusing' })).first()
   const link = await line.getByRole('link').elementHandle()
@@ -83,7 +83,7 @@ test('the link to a destination in trouble stays the same while its line changes
   await leave(page)
 })
 
-test('a delivery that waits is retried from its own page', async () => {
+test('a delivery that waits is retried from its own page', { timeout: limit }, async () => {
   const { items: [{ id }] } = await server.api('deliveries?destination=busy&state=waiting')
   const page = await visit(browser, `${server.page}#/destinations/busy/deliveries/${id}`)
   const came = receiver.on('/busy')
@@ -96,7 +96,7 @@ test('a delivery that waits is retried from its own page', async () => {
   await leave(page)
 })
 
-test('a delivery is found by its state, its user, its event, its messageId and its destination', async () => {
+test('a delivery is found by its state, its user, its event, its messageId and its destination', { timeout: limit }, async () => {
   const page = await visit(browser, `${server.page}#/deliveries`, { expected: [/404/] })
   const find = async (label, value) => {
     await page.getByRole('searchbox', { name: label }).or(page.getByRole('combobox', { name: label })).fill(value)
@@ -132,7 +132,7 @@ test('a delivery is found by its state, its user, its event, its messageId and i
   await leave(page)
 })
 
-test('a search that few deliveries fit goes on by itself, and then says how', async () => {
+test('a search that few deliveries fit goes on by itself, and then says how', { timeout: limit }, async () => {
   const page = await visit(browser, server.page)
   const afters = []
   const answer = (from, items) => page.route('**/api/v1/deliveries?*', (route) => {
@@ -153,7 +153,7 @@ test('a search that few deliveries fit goes on by itself, and then says how', as
   await leave(page)
 })
 
-test('the button to copy covers no text', async () => {
+test('the button to copy covers no text', { timeout: limit }, async () => {
   for (const viewport of [{ width: 1440, height: 900 }, narrow.viewport]) {
     const page = await visit(browser, `${server.page}#/deliveries?state=dead`, { viewport })
     await page.locator('tbody th a').first().click()
@@ -168,7 +168,7 @@ test('the button to copy covers no text', async () => {
   }
 })
 
-test('Back closes a dialog', async () => {
+test('Back closes a dialog', { timeout: limit }, async () => {
   const page = await visit(browser, `${server.page}#/sources`)
   await page.getByRole('heading', { name: 'Sources' }).waitFor()
   await page.evaluate(() => { location.hash = '#/deliveries?state=dead' })
@@ -180,7 +180,7 @@ test('Back closes a dialog', async () => {
   await leave(page)
 })
 
-test('the tab of each view is in sight on a narrow screen', async () => {
+test('the tab of each view is in sight on a narrow screen', { timeout: limit }, async () => {
   const outside = (page) => page.evaluate(() => {
     const tab = document.querySelector('nav [aria-current]').getBoundingClientRect()
     return Math.max(0, Math.round(-tab.left), Math.round(tab.right - innerWidth))
@@ -198,7 +198,7 @@ test('the tab of each view is in sight on a narrow screen', async () => {
   }
 })
 
-test('after a restart the dead letters of before are counted', async () => {
+test('after a restart the dead letters of before are counted', { timeout: limit }, async () => {
   const { count } = await server.api('deliveries/count?state=dead&destination=refuses')
   assert.ok(count > 0)
   await server.kill()
@@ -215,7 +215,7 @@ test('after a restart the dead letters of before are counted', async () => {
   await leave(page)
 })
 
-test('a dead letter without an attempt says so', async () => {
+test('a dead letter without an attempt says so', { timeout: limit }, async () => {
   const page = await visit(browser, server.page)
   const untried = (letter) => ({ ...letter, reason: 'expired', tries: 0, attempts: [] })
   const change = (where, f) => page.route(where, async (route) => {
@@ -233,7 +233,7 @@ test('a dead letter without an attempt says so', async () => {
   await leave(page)
 })
 
-test('no request is refused before a token is asked for', async () => {
+test('no request is refused before a token is asked for', { timeout: limit }, async () => {
   const guarded = await Server.start({ sources: [{ name: 'web', keys: ['web-key'] }] }, { token: 'open-sesame-0123456789' })
   try {
     const page = await visit(browser, guarded.page)
@@ -254,7 +254,7 @@ test('no request is refused before a token is asked for', async () => {
   }
 })
 
-test('what a destination refused is sent again from its own page', async () => {
+test('what a destination refused is sent again from its own page', { timeout: limit }, async () => {
   const page = await visit(browser, `${server.page}#/destinations/refuses`)
   const came = receiver.on('/refuses')
   const { count } = await server.api('deliveries/count?state=dead&destination=refuses')

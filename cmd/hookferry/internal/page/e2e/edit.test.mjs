@@ -2,10 +2,8 @@
 import assert from 'node:assert/strict'
 import { createHmac } from 'node:crypto'
 import { after, before, test } from 'node:test'
-import { check, launch, leave, overflow, visit } from './browser.mjs'
+import { check, launch, leave, limit, overflow, visit } from './browser.mjs'
 import { Receiver, Server, until } from './serve.mjs'
-
-const limit = 180_000
 
 let browser
 let receiver
@@ -75,7 +73,7 @@ test('a destination is made in the page, and gets a sample and a call that are s
 })
 
 test('a destination is changed, given another secret, disabled and deleted', { timeout: limit }, async () => {
-  const page = await visit(browser, `${server.page}#/destinations/acme`, { expected: [/status of 400/] })
+  const page = await visit(browser, `${server.page}#/destinations/acme`, { expected: [/status of 40[04]/] }) // 404 once it is deleted
   const tab = (name) => page.getByRole('navigation', { name: 'About this destination' }).getByRole('link', { name })
   await tab('Settings').click()
   await page.getByRole('link', { name: 'Edit' }).click()

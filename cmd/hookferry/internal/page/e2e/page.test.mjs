@@ -3,12 +3,8 @@ import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { after, before, test } from 'node:test'
-import { check, launch, leave, overflow, visit } from './browser.mjs'
+import { check, launch, leave, limit, overflow, visit } from './browser.mjs'
 import { Database, Receiver, Server, until } from './serve.mjs'
-
-// limit bounds each test, in milliseconds. A test takes seconds, but a machine
-// may have much else to do.
-const limit = 180_000
 
 let browser
 let receiver
@@ -170,7 +166,7 @@ test('live events are filtered, paused, chosen and read', { timeout: limit }, as
   await page.keyboard.press('k')
   const side = page.getByRole('complementary')
   await side.waitFor()
-  assert.equal(await page.locator('[aria-selected=true]').count(), 1)
+  await until('one is chosen', async () => (await page.locator('[aria-selected=true]').count()) === 1)
   await options.filter({ hasText: 'Paused · needle-7' }).click()
   await side.getByText('"Paused"').waitFor()
   await side.getByRole('button', { name: 'Copy' }).click()
@@ -661,9 +657,11 @@ test('sources are listed with what they sent', { timeout: limit }, async () => {
 test('the keyboard reaches everything', { timeout: limit }, async () => {
   const page = await visit(browser, server.page)
   for (const [key, heading] of [['e', 'Events'], ['d', 'Destinations'], ['l', 'Deliveries'], ['s', 'Sources'], ['t', 'Tester'], ['u', 'Users'], ['o', 'Overview']]) {
-    await page.keyboard.press('g')
-    await page.keyboard.press(key)
-    await page.getByRole('heading', { name: heading, exact: true, level: 1 }).waitFor()
+    await until(`g ${key} leads to ${heading}`, async () => { // again, if a second passes between the two
+      await page.keyboard.press('g')
+      await page.keyboard.press(key)
+      return page.getByRole('heading', { name: heading, exact: true, level: 1 }).isVisible()
+    })
   }
   for (const from of ['the overview', 'the list itself']) {
     await page.locator('main h1').click()
