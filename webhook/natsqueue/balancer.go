@@ -45,7 +45,7 @@ type holding struct {
 	node string // the owner, "" for none
 }
 
-// oversee takes each partition that this node should own and that has no live owner. It gives away
+// oversee takes each partition that this node should own and that no live node serves. It gives away
 // each partition that another node should own. The function rightful decides who should own which.
 func (bl *balancer) oversee(ctx context.Context) error {
 	bl.ruling.Lock()
@@ -64,19 +64,21 @@ func (bl *balancer) oversee(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wanted, idle := bl.divide(holdings, peers)
+	wanted, idle, unserved := bl.divide(holdings, peers)
+	errs := []error{bl.disown(looking, unserved, holdings)}
 	if len(idle) > 0 {
 		if err := bl.recorder.write(looking, writesOf(idle, true)...); err != nil {
 			return err
 		}
 		bl.partitions.announce()
 	}
-	errs := make([]error, len(wanted))
+	took := make([]error, len(wanted))
 	var wg sync.WaitGroup
 	for i, n := range wanted {
-		wg.Go(func() { errs[i] = bl.take(ctx, n, holdings[n]) })
+		wg.Go(func() { took[i] = bl.take(ctx, n, holdings[n]) })
 	}
 	wg.Wait()
+	errs = append(errs, took...)
 	// A node that crashes again and again must not leave more heartbeats than peers can read.
 	for _, n := range dead {
 		errs = append(errs, bl.conn.purge(looking, bl.conn.config.heartbeat(n.id), n.seq+1))
@@ -85,8 +87,10 @@ func (bl *balancer) oversee(ctx context.Context) error {
 }
 
 // divide returns the numbers of the partitions that this node is to take, and the idle partitions that
-// it is to give away. It drains those that are not idle yet.
-func (bl *balancer) divide(holdings []holding, peers []peer) (wanted []int, idle []*partition) {
+// it is to give away. It drains those that are not idle yet. It also returns the numbers of the
+// partitions that this node is to give away, and that it owns by their records alone: it does not serve
+// them. No answer to their first record has reached it, or it began to leave before the answer came.
+func (bl *balancer) divide(holdings []holding, peers []peer) (wanted []int, idle []*partition, unserved []int) {
 	bl.index.mu.Lock()
 	defer bl.index.mu.Unlock()
 	for n, h := range holdings {
@@ -109,9 +113,11 @@ func (bl *balancer) divide(holdings []holding, peers []peer) (wanted []int, idle
 			}
 		case p == nil && mine && !bl.partitions.leaving.Load() && (h.node == "" || h.node == bl.conn.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
 			wanted = append(wanted, n)
+		case p == nil && !mine && h.node == bl.conn.id: // no other node takes it, because this one is alive
+			unserved = append(unserved, n)
 		}
 	}
-	return wanted, idle
+	return wanted, idle, unserved
 }
 
 // rightful returns the node that should own the partition n, by rendezvous hashing. Each node is
@@ -152,23 +158,53 @@ func (bl *balancer) holdings(ctx context.Context) (all []holding, newest uint64,
 	return all, newest, nil
 }
 
+// naming returns a record that makes node the owner of the partition n. If node is "", it gives n away.
+// The server refuses it if the last record of n is no longer the one in h.
+func (bl *balancer) naming(node string, n int, h holding) *parcel {
+	r := record{node: node, serial: bl.index.serial.Add(1)}
+	c := next(bl.conn.config.prefix(n)+kindOwn, h.seq, r.append(nil))
+	c.vital = true
+	return c
+}
+
 // take makes this node the owner of the partition n. It does nothing if the last record of n is no
 // longer the one in h.
 func (bl *balancer) take(ctx context.Context, n int, h holding) error {
 	p := bl.partitions.new(n)
-	r := record{node: bl.conn.id, serial: bl.index.serial.Add(1)}
-	c := next(p.prefix+kindOwn, h.seq, r.append(nil))
-	c.vital = true
+	c := bl.naming(bl.conn.id, n, h)
 	if err := bl.conn.store(ctx, c); err != nil {
 		p.end()
 		if errors.Is(err, errChanged) { // another node was first
 			return nil
 		}
-		return err
+		return err // the record may be stored: then the next check takes n again, or disowns it
 	}
-	if h.node != "" {
+	if h.node != "" && h.node != bl.conn.id {
 		bl.conn.config.Logger.Warn("natsqueue: took over a partition; attempts that its last owner was making may be repeated", "partition", n, "from", h.node)
 	}
 	p.epoch, p.last = c.seq, c.seq
 	return bl.partitions.add(p)
+}
+
+// disown gives away partitions that this node does not serve. It leaves out those whose last records
+// are no longer the ones in holdings. The caller has locked ruling, so this node takes none of them
+// meanwhile.
+func (bl *balancer) disown(ctx context.Context, unserved []int, holdings []holding) error {
+	var parcels []*parcel
+	for _, n := range unserved {
+		parcels = append(parcels, bl.naming("", n, holdings[n]))
+	}
+	bl.conn.store(ctx, parcels...) // sets the error of each parcel
+	var failed error
+	given := false
+	for _, c := range parcels {
+		given = given || c.err == nil
+		if !errors.Is(c.err, errChanged) {
+			failed = cmp.Or(failed, c.err)
+		}
+	}
+	if given {
+		bl.partitions.announce()
+	}
+	return failed
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -276,6 +277,110 @@ func TestJoiningNodeGetsPartitions(t *testing.T) {
 		}
 		if len(got) != len(held)-n || both != [2]bool{true, true} {
 			t.Errorf("got %d deliveries, by a and by b: %v; want %d, by both", len(got), both, len(held)-n)
+		}
+	})
+}
+
+// The last record of a partition can name a live node that does not serve the partition. Either no
+// answer to that record reached the node, or the node began to leave before the answer came. Then
+// the node takes the partition again if it should own it, and otherwise gives it away.
+func TestPartitionThatItsOwnerDoesNotServeIsServed(t *testing.T) {
+	for name, leaves := range map[string]bool{"no answer reaches the owner": false, "the owner begins to leave": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *testServer) {
+				c := Config{Partitions: 32}
+				var held atomic.Bool
+				var tap atomic.Pointer[func()] // called before a sends records
+				s.wrap = func(conn net.Conn) (net.Conn, error) {
+					return &tapConn{heldConn{conn, &held}, func(b []byte) []byte {
+						if bytes.Contains(b, []byte(headerWrite)) {
+							if f := tap.Swap(nil); f != nil {
+								(*f)()
+							}
+						}
+						return b
+					}}, nil
+				}
+				a := ready(s.open(t, c))
+				defer a.Close()
+				s.wrap = nil
+				divided := func(b *Store) bool { // whether a and b serve all partitions, each those that it should own
+					mine := append(a.partitions.mine(), b.partitions.mine()...)
+					if len(mine) < c.Partitions { // ask the server only if it is worth it
+						return false
+					}
+					peers, _, err := b.node.peers(t.Context(), 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return !slices.ContainsFunc(mine, func(p *partition) bool { return rightful(peers, p.n) != p.conn.id })
+				}
+				former := s.open(t, c)
+				until(t, "the partitions are divided", func() bool { return divided(former) })
+				if n := len(former.partitions.mine()); n == 0 || n == c.Partitions {
+					t.Fatalf("the second node owns %d partitions of %d, want some", n, c.Partitions)
+				}
+				taking := func() { held.Store(true) }
+				if leaves {
+					taking = func() { a.partitions.leaving.Store(true) } // as Release does first
+				}
+				tap.Store(&taking)
+				if err := former.Close(); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "a takes partitions", func() bool { return tap.Load() == nil })
+				b := s.open(t, c) // a has not heard of it yet
+				defer b.Close()
+				until(t, "the records of all partitions name a node", func() bool {
+					all, _, err := b.balancer.holdings(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					return !slices.ContainsFunc(all, func(h holding) bool { return h.node == "" })
+				})
+				if leaves {
+					if err := a.Release(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					time.Sleep(callTimeout + time.Second) // so long a gets no answers
+					if n := len(a.partitions.mine()) + len(b.partitions.mine()); n == c.Partitions {
+						t.Fatal("a serves all partitions that its records name, want that it has given up some for lack of an answer")
+					}
+					held.Store(false)
+				}
+				until(t, "the partitions are divided between a and b", func() bool { return divided(b) })
+				if n := len(b.partitions.mine()); n == 0 || leaves && n < c.Partitions {
+					t.Errorf("b owns %d partitions of %d, want some, and all if a leaves", n, c.Partitions)
+				}
+			})
+		})
+	}
+}
+
+// A node that has read an outdated record does not give away a partition that it has taken since.
+func TestOutdatedRecordGivesNothingAway(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		a := ready(s.open(t, Config{Partitions: 1}))
+		defer a.Close()
+		outdated, _, err := a.balancer.holdings(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.index.mu.Lock()
+		a.partitions.owned[0].lose()
+		a.index.mu.Unlock()
+		if err := a.balancer.oversee(t.Context()); err != nil { // a takes the partition again
+			t.Fatal(err)
+		}
+		<-partitionOf(a).ready
+		if err := a.balancer.disown(t.Context(), []int{0}, outdated); err != nil {
+			t.Errorf("disown = %v, want nil", err)
+		}
+		mustPut(t, a, deliveries("d", 0, 1)...)
+		settle(t, a, store.Done, fetch(t, a, 1, "d")...)
+		if now, _, err := a.balancer.holdings(t.Context()); err != nil || now[0].node != a.conn.id || now[0].seq == outdated[0].seq {
+			t.Errorf("holdings = %+v, %v; want a record of %s after %d", now, err, a.conn.id, outdated[0].seq)
 		}
 	})
 }

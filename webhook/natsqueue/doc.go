@@ -127,12 +127,13 @@
 // batch of messages.
 //
 // n.log.own has the records of the owner. The server stores a record only if its writer knows the
-// sequence of the previous record under this subject. So the records are a chain, and the owner is
-// the node that wrote the last record. A node that has lost the partition can write no more
-// records. A record says which deliveries have ended, and up to which message the owner has looked
-// for duplicates. It also has the deliveries that are put back, with their bodies. Dead letters are
-// messages in an atomic batch with the record that ends their deliveries. Their subjects are dead.n and
-// the destination, and a header has the Seq.
+// sequence of the previous record under this subject. So the records are a chain, and the owner is the
+// node that wrote the last record. A node that has lost the partition can write no more records. If the
+// last record names a node that does not serve the partition, because no answer to its first record
+// came, that node takes the partition again or gives it away. A record says which deliveries have ended,
+// and up to which message the owner has looked for duplicates. It also has the deliveries that are put
+// back, with their bodies. Dead letters are messages in an atomic batch with the record that ends their
+// deliveries. Their subjects are dead.n and the destination, and a header has the Seq.
 //
 // n.key has the dedup keys of purged deliveries, 16 bytes each. The server deletes them after
 // Config.DedupWindow.

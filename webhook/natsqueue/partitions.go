@@ -57,7 +57,8 @@ func (ps *partitions) ready(n int) *partition {
 }
 
 // add adds a partition that this node has taken, and begins to read it. If this node is about to
-// leave, add drops p, and other nodes take it once this node is gone.
+// leave, add drops p. Then the balancer disowns it at the next check, or other nodes take it once this
+// node is gone.
 func (ps *partitions) add(p *partition) error {
 	ps.index.mu.Lock()
 	defer ps.index.mu.Unlock()
