@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +98,10 @@ func bubble(t *testing.T, test func(t *testing.T, s *testServer)) {
 	synctest.Test(t, func(t *testing.T) { test(t, serve(t)) })
 }
 
+// reconnected says that a connection of an earlier test has reconnected. Then the driver has put a timer
+// of that test's bubble into a pool of the process, from which no other bubble may take it.
+var reconnected atomic.Bool
+
 // connect returns a connection. The end of the test closes it.
 func (s *testServer) connect(t testing.TB) *nats.Conn {
 	t.Helper()
@@ -104,12 +110,21 @@ func (s *testServer) connect(t testing.TB) *nats.Conn {
 
 func connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
+	if reconnected.Swap(false) {
+		runtime.GC()
+		runtime.GC() // now the pool is empty
+	}
 	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(nc.Close)
+	t.Cleanup(func() {
+		nc.Close()
+		if nc.Stats().Reconnects > 0 {
+			reconnected.Store(true)
+		}
+	})
 	return nc
 }
 
