@@ -90,6 +90,9 @@ func flagError(c *cobra.Command, err error) error {
 	if !ok {
 		return usagef("%w", err)
 	}
+	if c.HasSubCommands() && c.Flags().NArg() > 0 { // the flag may be one of the command that was meant
+		return unexpected(c, c.Flags().Arg(0))
+	}
 	dashes, name := "--", unknown.GetSpecifiedName()
 	if short, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); short != "" {
 		dashes, name = "-", short

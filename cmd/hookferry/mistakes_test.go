@@ -45,6 +45,7 @@ func TestWrongCalls(t *testing.T) {
 		{"resume|", "DESTINATION is empty", exitUsage},
 		{"deliveries", "want a command: discard, ls, retry, show", exitUsage},
 		{"deliveries|list", `no command "list"; did you mean ls?`, exitUsage},
+		{"deliveries|list|--state|dead", `no command "list"; did you mean ls?`, exitUsage},
 		{"deliveries|ls|m1", `unexpected argument "m1"`, exitUsage},
 		{"deliveries|ls|--reason|odd", `invalid argument "odd" for "--reason" flag: want one of timeout, dns`, exitUsage},
 		{"deliveries|ls|--state|failing", `invalid argument "failing" for "--state" flag: want one of behind, waiting, claimed, delivered, dead`, exitUsage},
