@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -211,4 +213,67 @@ func TestLastCommitInDoubt(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The process ends when it has removed a file, and nothing has made that durable. Once the store is open
+// again, the file does not come back with a loss of power: as a segment, it could be taken for the end
+// of the log.
+func TestRemovedFileDoesNotComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		r.put("a", 100, false)
+		r.d.WriteFile("file", []byte("x"))
+		if err := r.d.Remove("file"); err != nil {
+			t.Fatal(err)
+		}
+		r.d = r.crash()
+		r.open(filequeue.Config{})
+		r.put("a", 100, false)
+		r.d.Crash()
+		r.s.Close()
+		for range 10 { // each loses something else
+			if slices.Contains(r.d.Reboot(simdisk.Power).Names(), "file") {
+				t.Fatal("the file is there again")
+			}
+		}
+	})
+}
+
+// A segment from before the latest mark comes back, and says that the log has gone on in it. Then the
+// store does not open, as it would leave out what came after the commit before that segment.
+func TestSegmentThatContradictsTheMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		r.put("a", 100, false)
+		first, before := r.latest(), r.d.Reboot(simdisk.Process)
+		r.d = before.Reboot(simdisk.Process)
+		r.s.Close()
+		r.open(filequeue.Config{})
+		r.d.OnOp(func(op simdisk.Op) error {
+			if op.Kind == simdisk.Write && op.Name == first {
+				return syscall.EIO
+			}
+			return nil
+		})
+		for n := range 2 {
+			p := store.Put{Delivery: store.Delivery{Destination: "a", ID: fmt.Sprint("b", n), Due: r.s.Now(), Body: bodyOf("b", 100)}}
+			r.s.Put(t.Context(), []store.Put{p}, make([]store.Result, 1)) // the second one begins another segment
+		}
+		other := r.latest()
+		if other == first {
+			t.Fatal("there is no other segment")
+		}
+		b := r.d.ReadFile(other)
+		r.s.Close()
+		r.d = before.Reboot(simdisk.Process)
+		r.open(filequeue.Config{})
+		r.put("a", 100, false)
+		d := r.crash()
+		d.WriteFile(other, b)
+		_, cerr := check(t, d)
+		_, log, err := openOn(t, d)
+		if !errors.Is(err, filequeue.ErrDamaged) || !errors.Is(cerr, filequeue.ErrDamaged) || !strings.Contains(log, "the part of "+first) {
+			t.Errorf("Open = %v, Check = %v; want ErrDamaged, and an error about %s:\n%s", err, cerr, first, log)
+		}
+	})
 }

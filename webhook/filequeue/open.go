@@ -54,6 +54,13 @@ func open(d disk.Disk, c Config) (_ *Store, err error) {
 		err = ld.load()
 	}
 	if err == nil {
+		// A segment that the last process removed must not come back with the next loss of power, as it
+		// would be taken for the end of the log.
+		if err = d.SyncNames(); err != nil {
+			err = fmt.Errorf("filequeue: %w", err)
+		}
+	}
+	if err == nil {
 		err = m.open(d)
 	}
 	if err != nil {
