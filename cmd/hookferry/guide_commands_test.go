@@ -164,7 +164,7 @@ func TestGuideCommands(t *testing.T) {
 				// A measurement of seconds.
 				"hookferry serve --write-key k", "env -u HOOKFERRY_PUBLISH_KEY hookferry serve --data another --listen "+other+" --write-key k",
 				"listen --listen localhost:9000", "listen", "http://localhost:9000/hook", receiver.URL+"/acme",
-				"seq 16", "until curl -s http://"+other+"/readyz; do :; done\nseq 16", "http://localhost:8080", "http://"+other, "[1-100000]", "[1-3]",
+				"seq 16", "until curl -s http://"+other+"/readyz; do :; done\nseq 16", "http://localhost:8080", "http://"+other, "[1-100000]", "[1-3]", "timeout 9 ", "", "hookferry health\n", "hookferry health --timeout 24h\n",
 				"hookferry serve --config", "env -u HOOKFERRY_WRITE_KEY -u HOOKFERRY_PUBLISH_KEY hookferry serve --config", "source <(hookferry completion zsh)", "hookferry completion zsh > zsh",
 				// The receiver has no database.
 				" \\\n  --applied \"sqlite3 shop.db \\\"SELECT count(*) FROM paid WHERE invoice = '{id}'\\\"\"", "",

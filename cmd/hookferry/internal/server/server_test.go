@@ -848,6 +848,10 @@ func TestServerNotifiesTheServiceManager(t *testing.T) {
 	want(`^READY=1$`)
 	s.cancel()
 	want(`^STOPPING=1$`)
+	go func() { // until l is closed; the server waits for a reader
+		for range states {
+		}
+	}()
 	if err := s.stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
