@@ -11,6 +11,9 @@
 // A third of the messages have a key. At each request, all deliveries with the same key that were
 // put earlier must have ended. No delivery comes again after a later one with its key.
 //
+// A message that is put again is not stored again. After the disk was full it may be, as the store then
+// forgets ids rather than stay full.
+//
 //	go run ./soak simulation -for 10m                # random seeds, which are printed
 //	go run ./soak simulation -seed 42                # a printed seed again
 //	go run ./soak simulation -seeds 100000 -busy     # so many in a row, beside busy loops

@@ -20,6 +20,9 @@ type ledger struct {
 	unconfirmed map[receipt]int   // receipts whose answer came too late for the forwarder
 	doubtful    map[delivery]bool // a settlement of them failed
 	crashes     []time.Time
+	stored      map[delivery]int // how many puts have stored it
+	restored    []string         // those that should not have, for a summary
+	full        bool             // the disk was full once
 }
 
 // A receipt says that an endpoint answered the delivery of a message with a 2xx status.
@@ -35,6 +38,7 @@ func newLedger() *ledger {
 		received:    make(map[receipt][]time.Time),
 		unconfirmed: make(map[receipt]int),
 		doubtful:    make(map[delivery]bool),
+		stored:      make(map[delivery]int),
 	}
 }
 
@@ -85,6 +89,25 @@ func (l *ledger) doubt(ss []store.Settlement) {
 	}
 }
 
+// store records that a put has stored a delivery, and reports whether an earlier put had. That is a fault,
+// unless the disk was full: then the store forgets ids rather than stay full.
+func (l *ledger) store(d *store.Delivery) (again bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := delivery{d.Destination, d.MessageID}
+	if l.stored[k]++; l.stored[k] > 1 && !l.full {
+		l.restored = append(l.restored, fmt.Sprintf("%s was stored again for %s", d.MessageID, d.Destination))
+	}
+	return l.stored[k] > 1
+}
+
+// fill records that the disk becomes full.
+func (l *ledger) fill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.full = true
+}
+
 func (l *ledger) crash() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +151,7 @@ func (l *ledger) losses(destination string, endpoints []string, o outcome) (foun
 			found = append(found, fmt.Sprintf("%s was acknowledged, but is lost for %s", id, destination))
 		case n == 0 && !l.doubtful[delivery{destination, id}]:
 			unkept++
-		case n > 1:
+		case n > max(1, l.stored[delivery{destination, id}]):
 			found = append(found, fmt.Sprintf("%s is stored %d times for %s", id, n, destination))
 		}
 	}

@@ -19,9 +19,14 @@ type watchedStore struct {
 }
 
 func (s *watchedStore) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
-	news := s.orders.put(ps)
+	news, began := s.orders.put(ps)
 	err := s.Store.Put(ctx, ps, out)
 	s.orders.hasPut(news, err)
+	for i := range ps {
+		if err == nil && out[i].Stored && s.ledger.store(&ps[i].Delivery) {
+			s.orders.putAgain(&ps[i].Delivery, i, began)
+		}
+	}
 	return err
 }
 
@@ -62,8 +67,8 @@ func newOrders() *orders {
 	return &orders{all: make(map[string]*keyed), keys: make(map[string][]*keyed)}
 }
 
-// put records that a put begins. It returns the deliveries that are put for the first time.
-func (o *orders) put(ps []store.Put) (news []*keyed) {
+// put records that a put begins. It returns the deliveries that are put for the first time, and the step.
+func (o *orders) put(ps []store.Put) (news []*keyed, began int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.steps++
@@ -77,7 +82,7 @@ func (o *orders) put(ps []store.Put) (news []*keyed) {
 		o.keys[d.Destination+" "+d.Key] = append(o.keys[d.Destination+" "+d.Key], k)
 		news = append(news, k)
 	}
-	return news
+	return news, o.steps
 }
 
 // hasPut records that the put of the deliveries in news has ended.
@@ -87,6 +92,15 @@ func (o *orders) hasPut(news []*keyed, err error) {
 	o.steps++
 	for _, k := range news {
 		k.done, k.unsure = o.steps, err != nil
+	}
+}
+
+// putAgain records that a put has stored a delivery once more, which now comes after those of earlier puts.
+func (o *orders) putAgain(d *store.Delivery, number, began int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if k := o.all[d.Destination+" "+d.MessageID]; k != nil && !k.unsure {
+		*k = keyed{id: k.id, number: number, began: began, done: o.steps}
 	}
 }
 

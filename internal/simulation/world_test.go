@@ -186,6 +186,7 @@ func (w *world) runEvent() error {
 		w.disk.OnOp(w.fault)
 	case 5: // the disk becomes full, or nearly full
 		w.diskFails = true
+		w.ledger.fill()
 		w.capacity = w.disk.Used() + w.rnd.Int64N(64<<10)
 		w.disk.SetCapacity(w.capacity)
 	case 6:
@@ -214,6 +215,7 @@ func (w *world) drainFull() error {
 	}
 	w.healReceivers()
 	w.diskFails = true
+	w.ledger.fill()
 	w.capacity = w.disk.Used()
 	w.disk.SetCapacity(w.capacity)
 	for begin := time.Now(); time.Since(begin) < 40*time.Minute+w.setBack; {
@@ -315,6 +317,7 @@ func (w *world) drainAndCheck() error {
 	found = append(found, w.ledger.unsent()...)
 	found = append(found, w.orders.faults()...)
 	found = append(found, w.ledger.repeats()...)
+	found = append(found, w.ledger.restored...)
 	if len(found) > 0 {
 		return errors.New(summary(found))
 	}
