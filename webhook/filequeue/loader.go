@@ -148,8 +148,10 @@ func (ld *loader) load() error {
 	}
 	for n, end := range ld.needed {
 		switch {
-		case found[n] && n == ld.marked.segment.number && n < ld.listed && end < ld.marked.end: // in the segment listed itself, records follow
-			ld.lacks(fmt.Sprintf("the part of %s behind byte %d, of which a later segment does not know,", ld.marked.segment.name(), end), "deliveries")
+		case found[n] && n == ld.marked.segment.number && n < ld.listed && end < ld.marked.end: // listed itself has grown since
+			text := fmt.Sprintf("%s has commits up to byte %d, but a later segment says that it ends at %d", ld.marked.segment.name(), ld.marked.end, end)
+			ld.report("%s; the deliveries and outcomes in between are missing", text)
+			ld.err = cmp.Or(ld.err, fmt.Errorf("%w: %s", ErrDamaged, text))
 		case found[n]:
 		case ld.unlisted:
 			ld.report("segment %d, of %d bytes, is missing; either it was not needed any more, or all deliveries in it are missing: the part of the log that says this cannot be read", n, end)

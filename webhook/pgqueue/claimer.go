@@ -192,7 +192,7 @@ func (cl *claimer) reconcile(ctx context.Context) error {
 		}
 		err = cl.free(ctx, conn, node, cl.compare(stored, since), nil)
 		cl.memory.hearAny() // a query that ran meanwhile has not seen the chunks as unclaimed
-		cl.owed.Set()       // the answer that was lost may have been that of a settlement which owes a release
+		cl.owed.Set()       // a settlement whose answer was lost may owe a release
 		return err
 	})
 }

@@ -435,7 +435,7 @@ func (s *server) stop(ctx context.Context, clean bool, calls net.Listener, publi
 	calls.Close()
 	clients.endIdle(true)
 	clients.wait(stopping)
-	if err := public.Shutdown(stopping); err != nil && stopping.Err() != nil { // otherwise it is that calls is closed twice
+	if err := public.Shutdown(stopping); err != nil && stopping.Err() != nil { // otherwise the error is of calls, which was closed before
 		s.Logger.Warn("requests were cut off; their senders will repeat them")
 		public.Close()
 	}
